@@ -16,17 +16,17 @@
 
 namespace cadenza::kernels::cpu {
 
-/// Every pair of tiles loads and stores all sums dK and dV of its keys, and dQ of its queries: few
-/// and large pairs, whose scratch still fits the second-level cache.
+/// Every pair of tiles loads and stores all sums dK and dV of its keys and dQ of its queries, so
+/// pairs are few and large, as long as their scratch fits the second-level cache.
 inline constexpr int kAmxGradientQueries = 128;
 inline constexpr int kAmxGradientKeys = 256;
 
-/// Where the pairs of queries from `row` on lie for the 32 keys from `key` on.
+/// Offset of the pairs of queries from `row` on for the 32 keys from `key` on.
 constexpr int pairs_at(int row, int key) {
   return key * (kAmxGradientQueries / 2) + row / 2 * kTileBlock;
 }
 
-/// Block of 32 queries and 32 keys: logits and dP to P and dS, two queries at a step.
+/// Turns logits and dP of a block of 32 queries and 32 keys into P and dS, two queries per step.
 template <typename M, bool kMasked>
 class LogitGradients {
  public:
@@ -100,7 +100,7 @@ class LogitGradients {
   int key_;
 };
 
-/// Rows and keys of a step in whole blocks.
+/// Rows and keys of a step, rounded to whole blocks.
 struct StepBlocks {
   int row_begin;  ///< first row that sees a key
   int row_end;
@@ -149,7 +149,7 @@ class BackwardStep {
     return rows * keys + 2 * chunks * keys + chunks * rows;
   }
 
-  /// A block of logits and dP, [2][32][32] in scratch, with `between` done meanwhile.
+  /// Computes a block of logits and dP, [2][32][32] in scratch, and runs `between` meanwhile.
   template <typename Between>
   [[gnu::always_inline]] void multiply_logits(int row, int key, float* block, Between between) {
     const std::int64_t words = dim_ / 2;
@@ -168,7 +168,7 @@ class BackwardStep {
     between.finish();
   }
 
-  /// A block whose products are done; its softmax is done during the products of the next one.
+  /// A block whose products are done; its softmax runs during the products of the next one.
   struct Pending {
     const float* block = nullptr;
     int row = 0;
@@ -219,9 +219,9 @@ class BackwardStep {
     }
   }
 
-  /// sums[d][key] += over the rows that see the key: left[d][row] * weights[row][key]. Adds to what
-  /// the sums hold, which is at most kTilesPerSum tiles of queries: some 4000 float32 roundings
-  /// lose less than 2^-9 of what rounding the factors to bfloat16 does.
+  /// Adds to sums[d][key], over the rows that see the key: left[d][row] * weights[row][key]. The
+  /// sums hold at most kTilesPerSum tiles of queries: some 4000 float32 roundings lose less than
+  /// 2^-9 of the error of rounding the factors to bfloat16.
   void add_key_gradient(const float* left_pairs, const float* weights, float* sums) {
     constexpr std::int64_t kLeftPitch = kAmxGradientQueries * 2;
     Idle idle;
@@ -241,7 +241,7 @@ class BackwardStep {
     }
   }
 
-  /// dq[row] = sum over the keys that the row's block sees of dS[row][key] * key.
+  /// Computes dq[row] = sum over the keys that the row's block sees of dS[row][key] * key.
   void query_gradient() {
     constexpr std::int64_t kLeftPitch = kTileBlock * 2;
     constexpr std::int64_t kLeftStep = kAmxGradientQueries * kLeftPitch;
@@ -291,7 +291,7 @@ void amx_backward_load_queries(const BackwardQueries& tile, int dim, Rows querie
   load_statistics<M, kAmxGradientQueries>(tile, queries.count, lse, delta);
 }
 
-/// sums [panels][D][32] to rows, times `factor`.
+/// Adds sums [panels][D][32], transposed to rows, times `factor`.
 template <typename M>
 void add_transposed(const float* sums, int dim, float factor, SumRows to) {
   constexpr int kLanes = M::kLanes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward core attention of one tile with tile products: S^T = K Q^T and O^T = V^T P^T over panels
-// of 32 queries, so that a lane of the softmax between them is a query and P is written as the
-// second product reads it. The scores of a panel are computed while the vector units are busy with
-// the exponentials of the panel before; sums stay transposed until the end.
+// of 32 queries. So a lane of the softmax between them is a query, and P is written in the layout
+// that the second product reads. The scores of a panel are computed while the vector units compute
+// the exponentials of the previous panel; sums stay transposed until the end.
 //
 // Scratch: queries [panels][W][32] words; out [panels][D][32]; keys [kKeyTile][W] words; values
 // [D][kKeyTile / 2] words; scores two panels of [kKeyTile][32]; probabilities [kKeyTile / 2][32]
@@ -14,7 +14,7 @@
 
 namespace cadenza::kernels::cpu {
 
-/// The largest score per query of a panel; masked scores become -inf.
+/// Finds the largest score per query of a panel; sets masked scores to -inf.
 template <typename M, bool kMasked>
 class Maxima {
  public:
@@ -27,7 +27,7 @@ class Maxima {
     }
   }
   int left() const { return left_; }
-  /// Two keys.
+  /// Handles two keys.
   [[gnu::always_inline]] void advance() {
 #pragma GCC unroll 2
     for (auto& peak : peak_) {
@@ -60,7 +60,7 @@ class Maxima {
   typename M::Vector peak_[2][kBlockVectors];
 };
 
-/// Scores to probabilities 2^((score - peak) * factor), in pairs of keys, and their sums.
+/// Turns scores into probabilities 2^((score - peak) * factor), in pairs of keys, and sums them.
 template <typename M>
 class Probabilities {
  public:
@@ -90,7 +90,8 @@ class Probabilities {
   }
 
  private:
-  /// A difference first: it is 0 for the largest score and never above, however large scores are.
+  /// Subtracts first: the difference is 0 for the largest score and never above, however large
+  /// scores are.
   [[gnu::always_inline]] Vector probability(const float* score, int j) const {
     return M::exponential2(M::multiply(M::subtract(M::load(score), peak_[j]), factor_));
   }
@@ -102,7 +103,7 @@ class Probabilities {
   Vector sum_[kBlockVectors];
 };
 
-/// out = out * decay + sums for a block of 32 elements of head_dim and 32 queries.
+/// Computes out = out * decay + sums for a block of 32 elements of head_dim and 32 queries.
 template <typename M>
 class Addition {
  public:
@@ -131,7 +132,7 @@ class Addition {
   Vector decay_[kBlockVectors] = {};
 };
 
-/// S^T of a panel for `keys` keys, whole blocks.
+/// Computes S^T of a panel for `keys` keys, in whole blocks.
 template <typename M, typename Between>
 [[gnu::always_inline]] inline void multiply_scores(const ForwardHead& head, const ForwardKeys& tile,
                                                    int dim, int row, int keys, float* scores,
@@ -151,7 +152,8 @@ template <typename M, typename Between>
   between.finish();
 }
 
-/// O^T of a panel: the sum over a tile's keys is a sum of its own, which is then added with decay.
+/// Computes O^T of a panel: the sum over a tile's keys starts from zero and is then added with
+/// decay.
 template <typename M, typename Between>
 [[gnu::always_inline]] inline void multiply_values(const ForwardHead& head, const ForwardKeys& tile,
                                                    int dim, int row, int keys, const float* decay,
@@ -184,13 +186,13 @@ template <typename M, typename Between>
 template <typename M>
 struct ScoredPanel {
   int row = 0;
-  int keys = 0;  ///< whole blocks; 0: no panel
+  int keys = 0;  ///< in whole blocks; 0: no panel
   float* scores = nullptr;
   typename M::Vector peak[kBlockVectors];
   alignas(64) float decay[kPanel<M>];
 };
 
-/// Moves a panel's state on to the maximum of its new scores.
+/// Updates a panel's state to the maximum of its new scores.
 template <typename M, bool kMasked>
 [[gnu::always_inline]] inline void move_peak(const ForwardHead& head, float factor,
                                              const Maxima<M, kMasked>& maxima,
@@ -218,7 +220,7 @@ class ForwardStep {
         factor_(scale * kLog2E),
         prefetcher_(upcoming, blocks) {}
 
-  /// Scores of the panel at `row`, then everything that is left of the panel before.
+  /// Computes the scores of the panel at `row`, then finishes the previous panel.
   void add(int row, const PanelView& view) {
     if (view.whole) {
       add_panel<false>(row, view);
@@ -226,7 +228,7 @@ class ForwardStep {
       add_panel<true>(row, view);
     }
   }
-  /// What is left of the last panel.
+  /// Finishes the last panel.
   void finish() {
     if (panel_.keys == 0) return;
     auto probabilities = exponentials();

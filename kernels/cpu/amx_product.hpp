@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one register-blocked product that all AMX kernels are made of, and how other work is done
-// between its instructions: a product of tiles takes 16 cycles, in which the vector units are free.
+// The register-blocked product of all AMX kernels, and a way to do other work between its
+// instructions: a product of tiles takes 16 cycles, in which the vector units are free.
 #pragma once
 
 #include "pack_tile.hpp"
@@ -18,8 +18,8 @@ constexpr int round_up(int value, int step) {
   return (value + step - 1) / step * step;
 }
 
-/// A factor of a block's product: where its first tile is, how far rows are, and how far the tiles
-/// of the next step of depth are; in bytes.
+/// A factor of a block's product: its first tile, the distance of rows, and the distance of tiles
+/// from one step of depth to the next, in bytes.
 struct Factor {
   const void* data;
   std::int64_t pitch;
@@ -28,13 +28,13 @@ struct Factor {
   const char* at(std::int64_t offset) const { return static_cast<const char*>(data) + offset; }
 };
 
-/// Nothing to do between products.
+/// No work between products.
 struct Idle {
   void step() {}
   void finish() {}
 };
 
-/// Does a share of `work` at every step, so that it is done after about `steps` of them.
+/// Does a share of `work` at every step, so that it ends after about `steps` of them.
 template <typename Work>
 class Spread {
  public:
@@ -88,8 +88,8 @@ template <typename M>
   M::template store_tile<3>(to + 16 * pitch + 16, pitch * kBytes);
 }
 
-/// Adds to the block in tiles 0 to 3: `left` has 32 rows of depth, `right` depth in pairs, with 32
-/// columns. Calls between.step() after every product.
+/// Adds a product to the block in tiles 0 to 3: `left` has 32 rows of depth, `right` has depth in
+/// pairs and 32 columns. Calls between.step() after every product.
 template <typename M, typename Between>
 [[gnu::always_inline]] inline void multiply_block(const Factor& left, const Factor& right,
                                                   int steps, Between& between) {
@@ -110,9 +110,9 @@ template <typename M, typename Between>
   }
 }
 
-/// to[c][r] = pair p of rows (2p, 2p + 1) of `from`, so that a row of `to` is the depth of column
-/// c: [dim, pitch] words from `count` rows of bfloat16, zeros up to `padded` rows (a multiple of
-/// 32).
+/// Transposes pairs: to[c][p] = elements c of rows (2p, 2p + 1) of `from`, so that a row of `to` is
+/// the depth of column c: [dim, pitch] words from `count` rows of bfloat16, zeros up to `padded`
+/// rows (a multiple of 32).
 template <typename M>
 void transpose_pairs(Rows from, int dim, int padded, float* to, std::int64_t pitch) {
   constexpr int kLanes = M::kLanes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of kernels that are made of tile products.
+// The table of kernels built from tile products.
 #pragma once
 
 #include "amx_backward.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuned kernels of x86-64 processors: float and bfloat16, chosen at run time by instruction set.
+// Tuned kernels for x86-64 processors: float and bfloat16, chosen at run time by instruction set.
 #pragma once
 
 #include <vector>
@@ -9,23 +9,23 @@
 
 namespace cadenza::kernels::cpu {
 
-/// A table and what experiments call it.
+/// A table of kernels and its name in experiments.
 struct NamedKernels {
   AttentionKernel name;
   const TileKernels* table;
 };
 
-/// Tables of this processor for data stored as Real, the fastest first.
+/// Returns this processor's tables for data stored as Real, fastest first.
 template <typename Real>
 const std::vector<NamedKernels>& tables();
 
-/// The fastest; null where there is none.
+/// Returns the fastest table; null if there is none.
 template <typename Real>
 const TileKernels* best_kernels() {
   return tables<Real>().empty() ? nullptr : tables<Real>().front().table;
 }
 
-/// True where the tile kernels take such heads.
+/// Whether the tile kernels support this head_dim.
 inline bool fits(const AttentionShape& shape) {
   return shape.head_dim % kDimStep == 0 && shape.head_dim <= kLargestDim;
 }
@@ -37,14 +37,14 @@ void attention_forward(const TileKernels& kernels, const AttentionShape& shape,
                        const RotaryTable<float>& rotary, const TaskList<Real>& list,
                        int most_threads = kAllThreads);
 
-/// Five products. Units own keys; what several of them add to the same queries is added in the
-/// order of the units, so that results have the same bits with any number of threads.
+/// Backward with five products. Units own keys; if several add to the same queries, they do so in
+/// the order of the units, so results are bitwise the same with any number of threads.
 template <typename Real>
 void attention_backward(const TileKernels& kernels, const AttentionShape& shape,
                         const RotaryTable<float>& rotary, const TaskList<Real>& list,
                         int most_threads = kAllThreads);
 
-/// Of the pairs of list.index; no task's document is dense.
+/// Forward over the pairs of list.index; no task's document may be dense.
 template <typename Real>
 void sparse_forward(const TileKernels& kernels, const AttentionShape& shape,
                     const RotaryTable<float>& rotary, const TaskList<Real>& list,

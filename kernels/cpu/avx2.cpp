@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled with the flags of its instruction set (CMakeLists.txt); empty where there are none.
+// Compiled with its instruction set's flags (CMakeLists.txt); empty if the compiler has none.
 #ifdef __AVX2__
 #include "observe_tile.hpp"
 #include "table.hpp"

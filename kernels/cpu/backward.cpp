@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward: a unit owns a tile of keys of one key-value head, sums dK and dV in scratch while it
-// walks over the queries that see them, and adds to their dQ, which other units add to as well,
-// in the order of the units (ordered_accumulation.hpp).
+// walks over the queries that see them, and adds to their dQ. Other units add to it too, in the
+// order of the units (ordered_accumulation.hpp).
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -134,7 +134,7 @@ class Backward {
     kernels_.backward_step(plan.keys, plan.queries, dim_, scale_, visible, upcoming(visit, next));
   }
 
-  /// What follows the step: this visit's dQ, and the next one's Q and dO.
+  /// Returns the rows needed after the step: this visit's dQ, and the next one's Q and dO.
   Upcoming upcoming(const Visit& visit, const Visit* next) const {
     Upcoming rows;
     constexpr int kBytes = static_cast<int>(sizeof(Real)), kSumBytes = sizeof(float);
@@ -156,7 +156,7 @@ class Backward {
   float scale_;
   const TaskList<Real>& list_;
   const UnitList& units_;
-  std::int64_t tile_;  ///< queries
+  std::int64_t tile_;  ///< queries in a tile
   Slots slots_;
   OrderedAccumulation turns_;
   Progress progress_;

@@ -3,8 +3,8 @@
 // dV += P^T dO, dK += dS^T Q, dQ = dS K, with P = e^(S scale - lse) and dS = P (dP - delta)
 // (Dao et al. 2022, appendix B). A lane is a key, so lse and delta are one number per row.
 //
-// S scale is rounded before lse is subtracted: as lse is, of a logit that takes its row. However
-// large that is, its probability is 1.
+// The product S scale is rounded before lse is subtracted, because the lse of a row with one
+// dominant logit was rounded the same way: its probability is then 1, however large the logit is.
 #pragma once
 
 #include "pack_tile.hpp"
@@ -14,7 +14,7 @@ namespace cadenza::kernels::cpu {
 inline constexpr int kGradientQueries = 64;
 inline constexpr int kGradientKeys = 128;
 
-/// First row whose keys reach `key`, as do those of all rows behind it; visible.last: none do.
+/// First row whose keys reach `key`, as those of all later rows do; visible.last: none.
 [[gnu::always_inline]] inline int first_row_seeing(const Visible& visible, int key) {
   if (key >= visible.keys) return visible.last;
   const std::int64_t row = key + 1 - visible.high;
@@ -23,14 +23,14 @@ inline constexpr int kGradientKeys = 128;
                               : visible.last;
 }
 
-/// Row behind the last one whose keys begin at `key` or before it.
+/// Row behind the last one whose keys begin at `key` or earlier.
 [[gnu::always_inline]] inline int end_of_rows_from(const Visible& visible, int key) {
   if (key < visible.skipped) return visible.first;
   const std::int64_t row = key + 1 - visible.low;
   return row < visible.last ? static_cast<int>(row) : visible.last;
 }
 
-/// One register block of logits to probabilities.
+/// Turns one register block of logits into probabilities.
 template <typename M, int kRows, bool kMasked>
 [[gnu::always_inline]] inline void probabilities_of(Block<M, kRows>& block,
                                                     const BackwardQueries& queries, int row,
@@ -70,7 +70,7 @@ template <typename M, int kRows>
   }
 }
 
-/// P of one panel of keys for the blocks of rows [begin, end).
+/// Computes P of one panel of keys for the blocks of rows [begin, end).
 template <typename M>
 void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
                        float scale, int key, int begin, int end, const Visible& visible,
@@ -98,7 +98,7 @@ void probability_panel(const BackwardKeys& keys, const BackwardQueries& queries,
   });
 }
 
-/// dS = P (dP - delta) of one panel of keys for the blocks of rows [begin, end).
+/// Computes dS = P (dP - delta) of one panel of keys for the blocks of rows [begin, end).
 template <typename M>
 void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queries, int dim,
                           int key, int begin, int end, Prefetcher<M>& prefetcher) {
@@ -107,7 +107,7 @@ void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queri
   for_blocks<M, kGradientQueries>(begin, end, [&](auto count, int row) {
     constexpr int kRows = decltype(count)::kRows;
     prefetcher.step();
-    Block<M, kRows> block;  // begins with -delta: dP - delta costs nothing
+    Block<M, kRows> block;  // starts with -delta, so dP - delta costs nothing
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
@@ -141,8 +141,9 @@ void logit_gradient_panel(const BackwardKeys& keys, const BackwardQueries& queri
   });
 }
 
-/// sums[key] += sum over rows [begin(key), end) of weights[row][key] * right[row]. Blocks lie
-/// within panels of keys: of the rows before the first that sees one, a panel has no weights.
+/// Adds to sums[key] the sum over rows [begin(key), end) of weights[row][key] * right[row]. Blocks
+/// lie inside panels of keys: a panel has no weights of rows before the first that sees one of its
+/// keys.
 template <typename M>
 void add_key_gradient(const float* weights, const float* right, int dim, int end,
                       const Visible& visible, float* sums, Prefetcher<M>& prefetcher) {
@@ -166,7 +167,7 @@ void add_key_gradient(const float* weights, const float* right, int dim, int end
   }
 }
 
-/// dq[row] = sum over the keys that the row's block sees of dS[row][key] * key.
+/// Computes dq[row] = sum over the keys that the row's block sees of dS[row][key] * key.
 template <typename M>
 void query_gradient(const BackwardKeys& keys, const BackwardQueries& queries, int dim, int begin,
                     int end, const Visible& visible, Prefetcher<M>& prefetcher) {
@@ -222,7 +223,8 @@ void backward_load_keys(const BackwardKeys& tile, float* rows, int dim, Rows key
   if constexpr (M::kBfloat16) pair_rows<M>(plain, padded, dim, tile.keys);
 }
 
-/// lse and -delta of a tile; a row that saw no key has probability 0 for all of them, not e^(+inf).
+/// Loads lse and -delta of a tile. A row that saw no key gets probability 0 everywhere, not
+/// e^(+inf).
 template <typename M, int kRows>
 void load_statistics(const BackwardQueries& tile, int count, SumRows lse, SumRows delta) {
   constexpr float kInfinity = __builtin_inff();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backward passes share: scratch of a pair of tiles, tiles of queries from memory to scratch
-// and their dQ back, and the places that units add dQ to.
+// Shared by backward passes: scratch of a pair of tiles, tiles of queries from memory to scratch
+// and their dQ back, and the slots to which units add dQ.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +71,7 @@ template <typename Real>
 void load_queries(const TileKernels& kernels, const HeadRows& rows, int dim,
                   const QueryTile<Real>& tile, const BackwardQueries& scratch) {
   const QueryRows<Real>& buffer = tile.buffer;
-  float* delta = const_cast<float*>(buffer.delta);  // read only
+  float* delta = const_cast<float*>(buffer.delta);  // only read
   kernels.backward_load_queries(scratch, dim,
                                 rows.of_head(buffer, buffer.q, tile.tokens, tile.head),
                                 rows.rotation(buffer, tile.tokens.begin, tile.map),
@@ -80,7 +80,7 @@ void load_queries(const TileKernels& kernels, const HeadRows& rows, int dim,
                                 rows.per_head(buffer, delta, tile.tokens, tile.head));
 }
 
-/// dQ of some queries of the tile, which a step has left in scratch, times `scale`.
+/// Adds dQ of some queries of the tile, which a step left in scratch, times `scale`.
 template <typename Real>
 void add_query_gradient(const TileKernels& kernels, const HeadRows& rows, int dim, float scale,
                         const QueryTile<Real>& tile, Range queries,
@@ -110,7 +110,7 @@ class Slots {
  private:
   std::int64_t heads_;
   std::int64_t tiles_ = 0;
-  std::vector<std::int64_t> first_;  ///< tile of each buffer
+  std::vector<std::int64_t> first_;  ///< first tile of each buffer
 };
 
 }  // namespace cadenza::kernels::cpu

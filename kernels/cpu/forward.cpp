@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward: a unit owns a tile of queries for some heads of a group and walks over the keys of all
-// its tasks; a tile of keys is loaded once for these heads.
+// its tasks. It loads each tile of keys once for these heads.
 #include <algorithm>
 #include <limits>
 
@@ -51,14 +51,15 @@ class Forward {
     return list_.tasks[static_cast<std::size_t>(task)];
   }
 
-  /// Whether the tiles of keys of two tasks are the same, as far as both go, and their rotated
+  /// Whether two tasks have the same tiles of keys, as far as both reach, and the same rotated
   /// queries.
   static bool same_loads(const TaskRows& a, const TaskRows& b) {
     return a.key_rows == b.key_rows && a.task.k.begin == b.task.k.begin &&
            a.task.q_positions == b.task.q_positions;
   }
 
-  /// Keys that tasks which begin at the same key see in the unit, from the tile with the first on.
+  /// Keys that tasks [first, last), which begin at the same key, see in the unit; begins with a
+  /// tile.
   Range keys_of(const Unit& unit, int first, int last) const {
     const std::int64_t start = task_of(first).task.k.begin;
     Range all{std::numeric_limits<std::int64_t>::max(), start};
@@ -72,7 +73,7 @@ class Forward {
     return all;
   }
 
-  /// The parts in the unit of tasks that begin at the same key; a tile is loaded once for all.
+  /// Attends to the unit's part of tasks that begin at the same key; loads each tile once for all.
   void attend(const Unit& unit, int first, int last, const ForwardScratch& plan) {
     const TaskRows& any = task_of(first);
     const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(any.key_rows)];
@@ -92,7 +93,7 @@ class Forward {
     }
   }
 
-  /// Adds a loaded tile of keys to what a task computes in the unit.
+  /// Adds a loaded tile of keys to the part of a task in the unit.
   void add_keys(const Unit& unit, const Task& task, Range tile, const ForwardScratch& plan,
                 Upcoming& next) const {
     const Range queries = intersect(task.q, {unit.begin, unit.end});

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward core attention of one tile: online softmax (Milakov & Gimelshein 2018; Dao et al. 2022)
-// over panels of queries. S^T = K Q^T, so that a lane is a query: maximum, sum and mask need no
-// reduction across lanes, and K and V are read as they lie.
+// over panels of queries. It computes S^T = K Q^T, so that a lane is a query: maximum, sum and mask
+// need no reduction across lanes, and K and V are read in memory layout.
 #pragma once
 
 #include "pack_tile.hpp"
 
 namespace cadenza::kernels::cpu {
 
-/// Peak of a row that has seen no key.
+/// Running maximum ("peak") of a row that has seen no key.
 inline constexpr float kEmpty = -__builtin_inff();
-/// Least peak of a row that has seen one: scores that overflow to -inf leave a trace.
+/// Smallest peak of a row that has seen a key: scores that overflow to -inf leave a trace.
 inline constexpr float kLeast = -__FLT_MAX__;
 
-/// Keys of a tile as one panel of queries sees them.
+/// Keys of a tile as seen by one panel of queries.
 struct PanelView {
-  int keys = 0;        ///< that some query of the panel sees
+  int keys = 0;        ///< keys that some query of the panel sees
   bool whole = false;  ///< every query sees all of them
-  float start[64];     ///< per query, when not whole: it sees keys [start, limit)
+  float start[64];     ///< per query, unless whole: it sees keys [start, limit)
   float limit[64];
 };
 
@@ -41,7 +41,7 @@ PanelView view_of(const Visible& visible, int row) {
   return view;
 }
 
-/// Of queries that see keys [start, limit) of a tile, before their first score.
+/// Initial peak of queries that see keys [start, limit) of a tile.
 template <typename M, bool kMasked>
 [[gnu::always_inline]] inline typename M::Vector least_peak(typename M::Vector start,
                                                             typename M::Vector limit) {
@@ -55,7 +55,7 @@ struct PanelState {
   typename M::Vector start[kBlockVectors];
   typename M::Vector limit[kBlockVectors];
 
-  /// Of the queries as `view` has them, before their first score.
+  /// Starts with the queries in `view`, before their first score.
   template <bool kMasked>
   void begin(const PanelView& view) {
     for (int j = 0; j < kBlockVectors; ++j) {
@@ -64,7 +64,7 @@ struct PanelState {
       peak[j] = least_peak<M, kMasked>(start[j], limit[j]);
     }
   }
-  /// `x` for the queries that see `key`, `other` for the rest.
+  /// Returns `x` for the queries that see `key`, `other` for the rest.
   [[gnu::always_inline]] typename M::Vector masked(int key, int j, typename M::Vector x,
                                                    typename M::Vector other) const {
     const auto at = M::broadcast(static_cast<float>(key));
@@ -72,7 +72,7 @@ struct PanelState {
   }
 };
 
-/// Scores of kRows keys from `key` on; masks them and keeps the largest per query.
+/// Computes scores of kRows keys from `key` on, masks them and updates the largest per query.
 template <typename M, int kRows, bool kMasked>
 [[gnu::always_inline]] inline void score_rows(const float* keys, int words, const float* queries,
                                               int key, PanelState<M>& state, float* scores) {
@@ -93,7 +93,7 @@ template <typename M, int kRows, bool kMasked>
   store_block<M, kRows>(block, scores + key * kPanel<M>, kPanel<M>);
 }
 
-/// Keys are taken in whole blocks: rows beyond `count` are zero in scratch and masked.
+/// Handles keys in whole blocks: rows beyond `count` are zero in scratch and masked.
 template <typename M, bool kMasked>
 void score_panel(const float* keys, int words, const float* queries, int count,
                  PanelState<M>& state, float* scores, Prefetcher<M>& prefetcher) {
@@ -105,8 +105,9 @@ void score_panel(const float* keys, int words, const float* queries, int count,
   state = local;
 }
 
-/// Scores to probabilities 2^((score - peak) * factor), and their sums. The difference comes first:
-/// it is 0 for the largest score and never above, however large scores are; masked scores are -inf.
+/// Turns scores into probabilities 2^((score - peak) * factor) and sums them. The difference comes
+/// first: it is 0 for the largest score and never above, however large scores are; masked scores
+/// are -inf.
 template <typename M>
 void exponentiate_panel(const typename M::Vector* peak, typename M::Vector factor, int count,
                         typename M::Vector* sums, const float* scores, float* probabilities) {
@@ -133,7 +134,8 @@ void exponentiate_panel(const typename M::Vector* peak, typename M::Vector facto
   for (int j = 0; j < kBlockVectors; ++j) sums[j] = sum[j];
 }
 
-/// sum = sum * decay + added for a vector of queries, with what rounding takes from it in `lost`.
+/// Computes sum = sum * decay + added for a vector of queries; collects the rounding errors in
+/// `lost`.
 template <typename M>
 [[gnu::always_inline]] inline void add_sums(typename M::Vector added, const float* decay,
                                             float* sum, float* lost) {
@@ -147,7 +149,7 @@ template <typename M>
   M::store(sum, total);
 }
 
-/// out[row] = decay[row] * out[row] + sum over keys of p[key][row] * value[key].
+/// Computes out[row] = decay[row] * out[row] + sum over keys of p[key][row] * value[key].
 template <typename M>
 void add_values(const float* probabilities, const float* values, int dim, int depth,
                 const float* decay, float* out, Prefetcher<M>& prefetcher) {
@@ -162,8 +164,8 @@ void add_values(const float* probabilities, const float* values, int dim, int de
   }
 }
 
-/// One panel of queries and one tile of keys. A query that sees nothing keeps its state: its decay
-/// is exactly 1 or, where the state is empty still, multiplies zeros.
+/// Adds one tile of keys to one panel of queries. A query that sees no key keeps its state: its
+/// decay is exactly 1 or, if its state is still empty, multiplies zeros.
 template <typename M, bool kMasked>
 void forward_panel(const ForwardHead& head, const ForwardKeys& tile, int dim, float scale, int row,
                    const PanelView& view, Prefetcher<M>& prefetcher) {
@@ -244,13 +246,14 @@ void forward_load(const ForwardKeys& tile, int dim, Rows keys, Rows values) {
   }
 }
 
-/// How a row goes to memory: its sums times `now` and what memory holds of it times `before`.
+/// Weights that merge a row into memory: its sums times `now` plus the memory's values times
+/// `before`.
 struct RowMerge {
-  bool changes = false;  ///< false: it saw no key and keeps its bits
+  bool changes = false;  ///< false: the row saw no key and keeps its bits
   float now = 0;
-  float before = 0;  ///< 0: what memory holds of it counts for nothing and may be anything
+  float before = 0;  ///< 0: the memory's values are ignored and may be anything
 
-  /// out = now * sums + before * out for some elements.
+  /// Writes out = now * sums + before * out for some elements.
   template <typename M>
   [[gnu::always_inline]] void write(typename M::Vector sums, float* out) const {
     auto merged = M::multiply(sums, M::broadcast(now));
@@ -259,8 +262,8 @@ struct RowMerge {
   }
 };
 
-/// Merges a row's state with its lse in memory, (O, lse) being a sum of one term e^lse. Where all
-/// scores that it saw are -inf, an overflow, it has no softmax: NaN.
+/// Merges a row's state with its lse in memory, where (O, lse) counts as one term e^lse. If all
+/// scores that it saw are -inf (an overflow), there is no softmax: NaN.
 template <typename M>
 RowMerge merge_row(const ForwardHead& head, int row, float scale, float& lse) {
   const double sum = static_cast<double>(head.sum[row]) + static_cast<double>(head.lost[row]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What forward passes share: the tiles of queries of a unit, from memory to scratch and back.
+// Shared by forward passes: a unit's tiles of queries, from memory to scratch and back.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace cadenza::kernels::cpu {
 
-/// Tiles of queries, of one head or of several, that share a load of keys: what they keep fits the
+/// Tiles of queries, of one or several heads, that share a load of keys: their state fits the
 /// second-level cache.
 inline constexpr int kMaxTiles = 4;
 
@@ -103,7 +103,7 @@ class ForwardTiles {
   const TaskList<Real>& list_;
 };
 
-/// Tiles of a head in a unit: fewer where threads would run out of units. Changes no result.
+/// Number of tiles per head in a unit: fewer if threads would run out of units. Changes no result.
 template <typename Real>
 int tiles_per_unit(const TaskList<Real>& list, int unit_heads, int heads, int threads) {
   constexpr std::int64_t kUnitsPerThread = 4;

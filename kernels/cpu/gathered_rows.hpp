@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of a sparse pattern as rows one after another, from memory to a tile and back.
+// Gathers keys of a sparse pattern as contiguous rows, from memory to a tile and back.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace cadenza::kernels::cpu {
 
-/// The tokens of `keys` that a pattern's columns are not among.
+/// Appends the tokens of `keys` that are not columns of the pattern.
 template <typename Real>
 void add_keys_without_columns(const KeyRows<Real>& buffer, Range keys, const SparsePattern& pattern,
                               std::vector<std::int64_t>& tokens) {
@@ -24,7 +24,7 @@ void add_keys_without_columns(const KeyRows<Real>& buffer, Range keys, const Spa
   }
 }
 
-/// The tokens of `keys` that are columns of a pattern.
+/// Returns the tokens of `keys` that are columns of a pattern.
 template <typename Real>
 std::vector<std::int64_t> column_tokens(const KeyRows<Real>& buffer, Range keys,
                                         const SparsePattern& pattern) {
@@ -39,7 +39,7 @@ std::vector<std::int64_t> column_tokens(const KeyRows<Real>& buffer, Range keys,
   return tokens;
 }
 
-/// Rows of one head at `tokens`, which ascend: where they lie if nothing is between them, else
+/// Returns the rows of one head at ascending `tokens`: in place if they are contiguous, otherwise
 /// copied to `room`, [tokens, dim] of Real.
 template <typename Real>
 Rows gather(const HeadRows& rows, const KeyRows<Real>& buffer, const Real* data,

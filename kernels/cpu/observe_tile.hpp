@@ -9,25 +9,25 @@ namespace cadenza::kernels::cpu {
 
 inline constexpr int kObservedLanes = 64;
 
-/// Of an ObserveJob; keys widened already.
+/// Kernels for an ObserveJob; keys are already widened.
 template <typename Sum>
 struct ObserveKernels {
-  /// scores [count, lanes] of keys [count, stride]; sums in the order of the elements.
+  /// Computes scores [count, lanes] of keys [count, stride]; sums in the order of the elements.
   void (*products)(const Sum* queries, int dim, const Sum* keys, std::int64_t stride,
                    std::int64_t count, Sum* scores);
-  /// scores = e^(scores - peak), and their sums in steps of 1 / unit.
+  /// Replaces scores by e^(scores - peak) and sums them in steps of 1 / unit.
   void (*exponentials)(Sum* scores, std::int64_t count, const Sum* peak, Sum unit,
                        std::int64_t* sum);
-  /// Key n of `count` adds to columns[n] and to slashes[lane - n * step], all in whole steps.
+  /// Adds key n of `count` to columns[n] and to slashes[lane - n * step], in whole steps.
   void (*masses)(const Sum* scores, std::int64_t count, std::int64_t step, const Sum* factor,
                  std::uint32_t* columns, std::uint32_t* slashes);
-  /// `side` lanes are a row, `side` keys a column: assigns masses[row * pitch + column] of all rows
-  /// and of the columns that the keys are in.
+  /// Assigns masses[row * pitch + column], a row being `side` lanes and a column `side` keys, for
+  /// all rows and the columns of the keys.
   void (*blocks)(const Sum* scores, std::int64_t count, int side, const Sum* factor,
                  std::uint32_t* masses, std::int64_t pitch);
 };
 
-/// Adds elements [begin, end) of a head to scores that hold the sums of those before.
+/// Adds elements [begin, end) of a head to scores that hold the sums of the earlier ones.
 template <typename M, int kKeys, typename Sum>
 [[gnu::always_inline]] inline void observe_keys(const Sum* queries, int begin, int end,
                                                 const Sum* keys, std::int64_t stride, Sum* scores) {
@@ -55,7 +55,7 @@ template <typename M, int kKeys, typename Sum>
   }
 }
 
-/// Part by part of a long head, so that the queries stay in the first cache.
+/// Computes scores of a long head in parts, so that the queries stay in the first-level cache.
 template <typename M, typename Sum>
 void observe_products(const Sum* queries, int dim, const Sum* keys, std::int64_t stride,
                       std::int64_t count, Sum* scores) {
@@ -127,7 +127,7 @@ void observe_blocks(const Sum* scores, std::int64_t count, int side, const Sum* 
   }
 }
 
-/// Null where the build or the processor has no instruction set for them.
+/// Null if the build or the processor lacks the instruction set.
 const ObserveKernels<float>* observe_kernels();
 
 template <typename M, typename Sum>

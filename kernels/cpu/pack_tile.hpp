@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving rows between memory and the layouts that products read.
+// Moves rows between memory and the layouts that products read.
 #pragma once
 
 #include "product.hpp"
@@ -7,7 +7,7 @@
 
 namespace cadenza::kernels::cpu {
 
-/// Walks over upcoming rows, some cache lines at a time, between blocks of a product.
+/// Prefetches upcoming rows, some cache lines at a time, between blocks of a product.
 template <typename M>
 class Prefetcher {
  public:
@@ -39,7 +39,7 @@ class Prefetcher {
   int line_ = 0;
 };
 
-/// Elements of a row in memory, as floats.
+/// Loads elements of a row in memory as floats.
 template <typename M>
 [[gnu::always_inline]] inline typename M::Vector load_elements(const void* data, std::int64_t at) {
   if constexpr (M::kBfloat16 || M::kWidens) {
@@ -49,7 +49,7 @@ template <typename M>
   }
 }
 
-/// Floats to elements of words in scratch.
+/// Stores floats as elements of words in scratch.
 template <typename M>
 [[gnu::always_inline]] inline void store_elements(void* data, std::int64_t at,
                                                   typename M::Vector x) {
@@ -65,7 +65,7 @@ void zero_rows(float* to, std::int64_t words) {
   for (std::int64_t i = 0; i < words; i += M::kLanes) M::store(to + i, M::zero());
 }
 
-/// Elements as words hold them, then zero rows up to `padded`.
+/// Copies rows as words, followed by zero rows up to `padded`.
 template <typename M>
 void copy_rows(Rows from, int dim, int padded, float* to) {
   const int words = dim / M::kDepth;
@@ -115,7 +115,7 @@ void load_queries(Rows from, int dim, int padded, Rotation rotation, float* to) 
   }
 }
 
-/// Words [count, words] to panels [count / panel][words][panel].
+/// Rearranges words [count, words] to panels [count / panel][words][panel].
 template <typename M>
 void make_panels(const float* from, int count, int words, float* to) {
   constexpr int kLanes = M::kLanes;
@@ -129,7 +129,7 @@ void make_panels(const float* from, int count, int words, float* to) {
   }
 }
 
-/// Words [count, words] to words [count / 2, dim] that pair rows 2i and 2i + 1.
+/// Rearranges words [count, words] to words [count / 2, dim] that pair rows 2i and 2i + 1.
 template <typename M>
 void pair_rows(const float* from, int count, int dim, float* to) {
   const auto* rows = reinterpret_cast<const std::uint16_t*>(from);
@@ -140,7 +140,7 @@ void pair_rows(const float* from, int count, int dim, float* to) {
   }
 }
 
-/// to += factor * rows, turned back by the inverse of the rotation.
+/// Adds factor * rows, turned back by the inverse rotation, to `to`.
 template <typename M>
 void add_rows(const float* rows, int dim, float factor, Rotation rotation, SumRows to) {
   const auto f = M::broadcast(factor);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instruction sets the processor at hand has, and which of them is fastest.
+// Detects the processor's instruction sets and which of them is fastest.
 #include "processor.hpp"
 #include "attention.hpp"
 #include "observe_tile.hpp"
@@ -58,7 +58,7 @@ const TileKernels* avx512_widening_kernels() {
 
 namespace {
 
-/// Leaf 7 of CPUID: AMX-BF16 and AMX-TILE.
+/// Whether leaf 7 of CPUID lists AMX-BF16 and AMX-TILE.
 bool processor_has_amx() {
   constexpr unsigned kBfloat16 = 1u << 22, kTile = 1u << 24;
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -66,7 +66,7 @@ bool processor_has_amx() {
   return (d & kBfloat16) != 0 && (d & kTile) != 0 && avx512_bfloat16_kernels() != nullptr;
 }
 
-/// Tiles are 8 KiB of state that Linux saves only for processes that ask for it.
+/// Requests permission for AMX: Linux saves the 8 KiB of tile state only for processes that ask.
 bool system_permits_amx() {
 #if defined(__linux__) && defined(SYS_arch_prctl)
   constexpr int kRequestPermission = 0x1023, kTileData = 18;

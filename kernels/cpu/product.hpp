@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one register-blocked product that all tile kernels are made of.
+// The register-blocked product of all tile kernels.
 #pragma once
 
 #include "vector.hpp"
@@ -23,16 +23,16 @@ struct Block {
   typename M::Vector sum[kRows][kBlockVectors];
 };
 
-/// The number of rows of a block, known when it is compiled.
+/// Number of rows of a block as a compile-time constant.
 template <int kNumber>
 struct RowCount {
   static constexpr int kRows = kNumber;
 };
 
 /// Calls work(RowCount, first row) for the blocks of kCount rows that hold rows [begin, end);
-/// `begin` may be below 0. Blocks lie in the same places whatever part is asked for: as many rows
-/// as registers hold sums of, and what remains of kCount in the last. A block's rows are even in
-/// number, so that bfloat16 can pair them.
+/// `begin` may be below 0. Block boundaries do not depend on the range: each block has as many rows
+/// as registers hold sums of, the last one the remainder of kCount. Blocks have an even number of
+/// rows, so that bfloat16 can pair them.
 template <typename M, int kCount, typename Work>
 [[gnu::always_inline]] inline void for_blocks(int begin, int end, const Work& work) {
   constexpr int kRows = M::kBlockRows;
@@ -44,7 +44,7 @@ template <typename M, int kCount, typename Work>
   }
 }
 
-/// sum[i][j] += over k in [0, depth): left(i, k) * right[k * pitch + j].
+/// Adds to sum[i][j] over k in [0, depth): left(i, k) * right[k * pitch + j].
 template <typename M, int kRows>
 [[gnu::always_inline]] inline void accumulate(Block<M, kRows>& block, Left left, const float* right,
                                               std::int64_t pitch, int depth) {
@@ -97,8 +97,8 @@ template <typename M, int kRows>
   }
 }
 
-/// to = to * keep[row] + block. A block that began with zeros is a sum of its own: long sums are
-/// sums of such sums, so that what is added is not lost against all that came before.
+/// Computes to = to * keep[row] + block. A block that starts from zeros is a sum of its own, so a
+/// long sum is a sum of such sums, and small terms are not lost against a large total.
 template <typename M, int kRows>
 [[gnu::always_inline]] inline void add_block(const Block<M, kRows>& block, const float* keep,
                                              float* to, std::int64_t pitch) {
@@ -113,7 +113,7 @@ template <typename M, int kRows>
   }
 }
 
-/// to = to + block.
+/// Computes to += block.
 template <typename M, int kRows>
 [[gnu::always_inline]] inline void add_block(const Block<M, kRows>& block, float* to,
                                              std::int64_t pitch) {

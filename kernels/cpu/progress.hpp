@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls the hook of a task list now and then, from the thread that made the call.
+// Calls the hook of a task list repeatedly, from the thread that made the call.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ class Progress {
   explicit Progress(const ProgressHook& hook)
       : hook_(hook), caller_(std::this_thread::get_id()), last_(Clock::now()) {}
 
-  /// Between two tiles of work, on any thread.
+  /// Calls the hook if it is due. Call step() between two tiles of work, on any thread.
   void step() {
     if (hook_.call == nullptr || std::this_thread::get_id() != caller_) return;
     constexpr std::chrono::microseconds kEvery{500};
@@ -27,7 +27,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   ProgressHook hook_;
   std::thread::id caller_;
-  Clock::time_point last_;  ///< the caller's alone
+  Clock::time_point last_;  ///< used by the caller only
 };
 
 }  // namespace cadenza::kernels::cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens of a document to rows of one head in its buffer.
+// Maps tokens of a document to rows of one head in its buffer.
 #pragma once
 
 #include "../tasks/buffers.hpp"
@@ -17,7 +17,8 @@ class HeadRows {
     positions_ = static_cast<std::int64_t>(rotary.cos.extent(0)) / rotary.half;
   }
 
-  /// `tokens` of `data`, an array [rows, heads, D] of `buffer`; a query or key-value head.
+  /// Returns the rows `tokens` of `data`, an array [rows, heads, D] of `buffer`, for a query or
+  /// key-value head.
   template <typename Buffer, typename Real>
   Rows of_head(const Buffer& buffer, const Real* data, Range tokens, std::int64_t head) const {
     const Place place = place_of(buffer, tokens, head);
@@ -28,7 +29,7 @@ class HeadRows {
     const Place place = place_of(buffer, tokens, head);
     return {data + place.first * dim_, place.step * dim_, count(tokens)};
   }
-  /// One number per token and head, [rows, heads].
+  /// Returns one number per token of a head, from an array [rows, heads].
   template <typename Buffer>
   SumRows per_head(const Buffer& buffer, float* data, Range tokens, std::int64_t head) const {
     const Place place = place_of(buffer, tokens, head);
@@ -47,7 +48,7 @@ class HeadRows {
   }
 
  private:
-  /// Of the first token, and from one token to the next, in heads.
+  /// Place of the first token and distance to the next, in heads.
   struct Place {
     std::int64_t first;
     std::int64_t step;
@@ -72,11 +73,11 @@ class HeadRows {
   int dim_;
   std::int64_t heads_;
   std::int64_t kv_heads_;
-  Rotation rotation_;           ///< of no rows yet
-  std::int64_t positions_ = 0;  ///< of the table
+  Rotation rotation_;           ///< not yet of particular rows
+  std::int64_t positions_ = 0;  ///< rows of the table
 };
 
-/// What the queries of a task see of `keys`, in rows of a tile that begins at token `tile`.
+/// Keys of `keys` that a task's queries see, in rows of a tile that begins at token `tile`.
 inline Visible visible_keys_of(const Task& task, Range queries, std::int64_t tile, Range keys) {
   Visible visible;
   visible.first = static_cast<int>(queries.begin - tile);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of amx.hpp in plain C++, for every processor. Sanitizers see what it loads and
-// stores, and an instruction outside begin_tiles and end_tiles ends the program, as it does on the
-// processor. What is more than a few instructions is not inlined: the compiler would take minutes.
+// The interface of amx.hpp in plain C++, for every processor. Sanitizers see its loads and stores,
+// and an instruction outside begin_tiles and end_tiles ends the program, as on the processor.
+// Functions of more than a few instructions are not inlined: compilation would take minutes.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct SoftwareTiles {
   static Vector fms(Vector a, Vector b, Vector c) {
     return each([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], -c.lane[i]); });
   }
-  /// The second operand where either is NaN; so is min.
+  /// Returns the second operand if either is NaN; so does min.
   static Vector max(Vector a, Vector b) {
     return each([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
   }
@@ -93,7 +93,7 @@ struct SoftwareTiles {
     return each([&](int i) { return word(first[i], second[i]); });
   }
 
-  /// Tiles hold NaN until something is loaded.
+  /// Fills tiles with NaN until something is loaded.
   static void begin_tiles() {
     tiles_.configured = true;
     __builtin_memset(tiles_.row, 0xff, sizeof tiles_.row);
@@ -117,8 +117,9 @@ struct SoftwareTiles {
       __builtin_memcpy(reinterpret_cast<char*>(data) + r * pitch, &rows[r], sizeof(Row));
     }
   }
-  /// A product of two bfloat16 numbers is exact in float32, so that the sum rounds as fma's. Whole
-  /// tiles: a sanitizer has nothing to see here, and would take most of a test's time.
+  /// Multiplies tiles. A product of two bfloat16 numbers is exact in float32, so the sum rounds
+  /// like an fma's. Without sanitizers: there is nothing to see in whole tiles, and they would take
+  /// most of a test's time.
   template <int kSum, int kLeft, int kRight>
   [[gnu::noinline, gnu::no_sanitize("address", "undefined")]] static void multiply_tiles() {
     Row* sum = tile<kSum>();
@@ -166,7 +167,7 @@ struct SoftwareTiles {
     return x;
   }
   static float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits << 16); }
-  /// To nearest, ties to even; NaN stays NaN.
+  /// Rounds to nearest, ties to even; NaN stays NaN.
   static std::uint16_t rounded(float value) {
     const auto wide = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t nearest = wide + 0x7fffu + ((wide >> 16) & 1u);

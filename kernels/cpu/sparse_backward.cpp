@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward of dynamic sparse attention, in two passes. In the first a unit owns a tile of keys and
-// visits the queries that see blocks of it; in the second it owns a longer range of keys and visits
-// the queries that see its columns. Pairs are cut as in sparse_forward.cpp.
+// Backward of dynamic sparse attention, in two passes. In the first, a unit owns a tile of keys and
+// visits the queries that see blocks of it; in the second, it owns a longer range of keys and
+// visits the queries that see its columns. Pairs are split as in sparse_forward.cpp.
 //
 // A unit works on one gathered tile of keys after another: the keys of a head's active blocks
 // without its columns, the keys of the tile with the causal mask, or columns. dK and dV are summed
@@ -24,20 +24,20 @@
 namespace cadenza::kernels::cpu {
 namespace {
 
-/// Keys that a tile of scratch holds one after another.
+/// Keys that are contiguous in a tile of scratch.
 struct KeySet {
-  int head;                          ///< of the queries that see them
+  int head;                          ///< head of the queries that see them
   std::vector<std::int64_t> tokens;  ///< ascending
 };
 
 /// Queries of one row of blocks in one tile, and the keys of a set that they see.
 struct SparseVisit {
-  int set;  ///< of the unit's
+  int set;  ///< index of the unit's set
   const TaskRows* entry;
   Range tile;     ///< tokens
   Range queries;  ///< tokens
   Range keys;     ///< rows of the set
-  bool causal;    ///< by the task's band; else all of them
+  bool causal;    ///< masked by the task's band; otherwise all keys are seen
   std::size_t slot;
   std::uint32_t ticket;
 };
@@ -129,7 +129,7 @@ class SparseBackward {
 
   /// A block of keys in the set of keys without columns.
   struct BlockRows {
-    std::int64_t column;  ///< of blocks
+    std::int64_t column;  ///< column of blocks
     Range rows;
   };
 
@@ -153,7 +153,7 @@ class SparseBackward {
     for_each_strip(queries, entry.task.q, block, [&](Strip strip) {
       add_active(entry, head, set, strip, pattern, blocks, work);
     });
-    // A row's own block has its columns: without any, the two sets are one.
+    // A row's own block includes its columns: without columns, the two sets are the same.
     if (!no_columns) {
       std::vector<std::int64_t> all(static_cast<std::size_t>(keys.size()));
       std::iota(all.begin(), all.end(), keys.begin);
@@ -169,7 +169,7 @@ class SparseBackward {
     });
   }
 
-  /// Active blocks before a row's own, as few ranges as possible.
+  /// Adds visits of the active blocks before a row's own, in as few ranges as possible.
   void add_active(const TaskRows& entry, int head, int set, Strip strip,
                   const SparsePattern& pattern, const std::vector<BlockRows>& blocks,
                   UnitWork& work) {
@@ -206,7 +206,7 @@ class SparseBackward {
     }
   }
 
-  /// One for every tile of queries that `queries` lie in.
+  /// Adds one visit for every tile that contains some of `queries`.
   void add_visits(const TaskRows& entry, int head, int set, Range queries, Range keys, bool causal,
                   UnitWork& work) {
     const Range buffer = queries_of(entry).tokens;
@@ -272,7 +272,7 @@ class SparseBackward {
   static Visible visible_to(const KeySet& set, const SparseVisit& visit) {
     const std::int64_t first = set.tokens.front();
     Visible visible;
-    if (visit.causal) {  // nothing lies between the tokens of such a set
+    if (visit.causal) {  // such a set has contiguous tokens
       visible = visible_keys_of(visit.entry->task, visit.queries, visit.tile.begin,
                                 {first, first + visit.keys.end});
     } else {
@@ -286,7 +286,7 @@ class SparseBackward {
     return visible;
   }
 
-  /// Through rows of their own, where the set's keys do not lie one after another.
+  /// Adds dK and dV, through separate rows if the set's keys are not contiguous in memory.
   void add_key_gradients(const Unit& unit, const KeySet& set, const Plan& room) const {
     const KeyRows<Real>& buffer = list_.keys[static_cast<std::size_t>(unit.buffer)];
     const Range all{set.tokens.front(), set.tokens.back() + 1};
@@ -317,8 +317,8 @@ class SparseBackward {
   float scale_;
   const TaskList<Real>& list_;
   const UnitList& units_;
-  std::int64_t tile_;       ///< queries
-  std::int64_t most_keys_;  ///< of a set
+  std::int64_t tile_;       ///< queries in a tile
+  std::int64_t most_keys_;  ///< keys in a set
   Slots slots_;
   OrderedAccumulation turns_;
   Progress progress_;
@@ -326,8 +326,9 @@ class SparseBackward {
   std::size_t next_ = 0;
 };
 
-/// Keys of a unit of columns: long enough that the columns fill tiles, short enough that many
-/// threads have work. With any number of threads it is the same, and with it the bits of sums.
+/// Number of keys of a unit of columns: enough that the columns fill tiles, few enough that many
+/// threads have work. It does not depend on the number of threads, and so neither do the bits of
+/// sums.
 template <typename Real>
 int column_range(const TaskList<Real>& list, int kv_heads, int tile) {
   std::int64_t keys = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward of dynamic sparse attention: a unit owns tiles of queries of one head and walks over the
-// blocks of keys that some row of blocks of theirs sees, then over the columns.
+// blocks of keys that some of its rows of blocks see, then over the columns.
 //
-// What a row of blocks sees is cut so that no step needs a mask of its own: the keys of active
-// blocks before it without the columns, all of the columns before it, and its own block, which is
+// The keys that a row of blocks sees are split so that no step needs a mask of its own: the keys of
+// active blocks before it without the columns, all columns before it, and its own block, which is
 // causal.
 #include <atomic>
 
@@ -51,12 +51,12 @@ class SparseForward {
   /// Queries of one row of blocks in one tile.
   struct Part {
     const ForwardHead* state;
-    std::int64_t tile;  ///< its first token
+    std::int64_t tile;  ///< first token of the tile
     Strip strip;
-    bool sees = false;  ///< the block of keys at hand
+    bool sees = false;  ///< whether it sees the current block of keys
   };
 
-  /// Of a task in a unit.
+  /// State of a task in a unit.
   struct Work {
     const TaskRows& entry;
     const SparsePattern& pattern;
@@ -64,7 +64,7 @@ class SparseForward {
     int kv_head;
     const Plan& room;
     std::vector<Part> parts;
-    std::vector<std::int64_t> tokens;  ///< of keys that wait for their step
+    std::vector<std::int64_t> tokens;  ///< keys that wait for the next step
     std::int64_t pairs = 0;
   };
 
@@ -98,7 +98,7 @@ class SparseForward {
         .fetch_add(work.pairs, std::memory_order_relaxed);
   }
 
-  /// Blocks that the same parts see go into one step.
+  /// Adds blocks of keys; blocks that the same parts see share a step.
   void add_blocks(Work& work) {
     const std::int64_t block = work.pattern.block();
     const Range text = position_range(work.keys, work.entry.task.k);
@@ -137,7 +137,7 @@ class SparseForward {
     return column < part.strip.row && work.pattern.active(part.strip.row, column);
   }
 
-  /// The keys that wait, for the parts that see them: all of them.
+  /// Processes the waiting keys for the parts that see them, without a mask.
   void step(Work& work) {
     if (work.tokens.empty()) return;
     load(work, work.tokens);
@@ -155,7 +155,7 @@ class SparseForward {
       const Range keys{begin, std::min(block.end, begin + kKeyTile)};
       const Range seen = seen_keys(part.strip.tokens, keys, task.band);
       if (seen.empty()) continue;
-      step(work);  // tokens that wait go first: there is one tile of keys
+      step(work);  // waiting tokens go first: there is one tile of keys
       const HeadRows& rows = tiles_.rows();
       tiles_.kernels().forward_load(work.room.tiles.keys, tiles_.dim(),
                                     rows.of_head(work.keys, work.keys.k, keys, work.kv_head),
@@ -183,7 +183,7 @@ class SparseForward {
     work.tokens.clear();
   }
 
-  /// How many of the columns at hand lie before the part's row of blocks.
+  /// Number of the current columns that lie before the part's row of blocks.
   static int before(const Work& work, const Part& part) {
     const std::int64_t own = part.strip.row * work.pattern.block();
     const auto later = std::ranges::partition_point(
@@ -225,8 +225,8 @@ template <typename Real>
 void sparse_forward(const TileKernels& kernels, const AttentionShape& shape,
                     const RotaryTable<float>& rotary, const TaskList<Real>& list,
                     int most_threads) {
-  // Which keys a step takes together depends on the tiles of the unit, and with it the bits of
-  // sums: they are as many with any number of threads.
+  // The tiles of a unit determine which keys a step takes together, and so the bits of sums: their
+  // number must not depend on the number of threads.
   constexpr int kThreads = 8;
   const int tiles = tiles_per_unit(list, 1, shape.heads, kThreads);
   const UnitList units = make_units(shape, list, {Side::queries, tiles * kQueryTile, 1});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an instruction set keeps per thread, for as long as a thread works on a call.
+// State that an instruction set keeps per thread while the thread works on a call.
 #pragma once
 
 #include "tile_kernels.hpp"

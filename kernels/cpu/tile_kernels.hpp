@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is compiled once per instruction set: work on one tile of queries and one tile of keys of
-// one head. Plain structures and function pointers only, so that code compiled for one set is never
-// linked into another. Who calls them for which tiles is in forward.cpp and backward.cpp.
+// Functions that are compiled once per instruction set: work on one tile of queries and one tile of
+// keys of one head. Only plain structures and function pointers, so that code compiled for one set
+// is never linked into another. forward.cpp and backward.cpp call them.
 //
 // D head_dim; W words of depth of a row: D (float32) or D / 2 (bfloat16). "Panels" are groups of
 // `panel` columns, [W, panel] each, as the right factor of a product over head_dim.
@@ -14,7 +14,7 @@ namespace cadenza::kernels::cpu {
 inline constexpr int kQueryTile = 128;         ///< forward: queries of a tile
 inline constexpr int kKeyTile = 128;           ///< forward: keys of a tile
 inline constexpr int kKeyRows = kKeyTile + 8;  ///< room for whole register blocks of rows
-/// What a row's depth must be a multiple of; other head_dims take the portable kernels.
+/// A row's depth must be a multiple of this; other head_dims take the portable kernels.
 inline constexpr int kDimStep = 32;
 inline constexpr int kLargestDim = 256;
 
@@ -25,15 +25,15 @@ struct Rows {
   int count = 0;
 };
 
-/// The same for sums, which are float32 in every format.
+/// Rows of sums, which are float32 in every format.
 struct SumRows {
   float* data = nullptr;
   std::int64_t stride = 0;
   int count = 0;
 };
 
-/// Rows that the next call reads, to be brought closer while this one computes: their pieces lie a
-/// token apart, which hardware does not foresee.
+/// Rows that the next call reads, to be prefetched while this one computes: their pieces are one
+/// token apart, which hardware does not predict.
 struct Upcoming {
   static constexpr int kMost = 3;
   struct Pieces {
@@ -54,7 +54,7 @@ struct Upcoming {
   }
 };
 
-/// Row r is turned by row min(max(0, first + r * step), last) of a table of cos and sin, `half`
+/// Row r is rotated by row min(max(0, first + r * step), last) of a table of cos and sin, `half`
 /// each; half 0: no rotation.
 struct Rotation {
   const float* cos = nullptr;
@@ -70,7 +70,7 @@ struct Rotation {
   }
 };
 
-/// Which keys of a tile the rows of a query tile see: rows [first, last) see keys [row + low, row +
+/// Keys of a tile that the rows of a query tile see: rows [first, last) see keys [row + low, row +
 /// high) of [skipped, keys); other rows see none. Both ends grow with the row. `skipped` is 0 in
 /// the forward pass.
 struct Visible {
@@ -81,7 +81,7 @@ struct Visible {
   std::int64_t low = 0;
   std::int64_t high = 0;
 
-  /// Key behind the last one that a row sees; 0: it sees none.
+  /// Key behind the last one that a row sees; 0: none.
   [[gnu::always_inline]] int of(int row) const {
     if (row < first || row >= last) return 0;
     const std::int64_t seen = row + high;
@@ -94,21 +94,21 @@ struct Visible {
   }
 };
 
-/// Scratch of a forward query tile of one head. Sizes and layouts here and below are those of
-/// vectors; amx_forward.hpp and amx_backward.hpp lay some of them out differently.
+/// Scratch of a forward query tile of one head. Sizes and layouts here and below are those of the
+/// vector kernels; amx_forward.hpp and amx_backward.hpp lay out some of them differently.
 struct ForwardHead {
   float* queries;  ///< panels over queries
   float* out;      ///< [kQueryTile, D], not divided by the sum yet
   float* peak;     ///< [kQueryTile] running maximum of the scores q . k, without 1 / sqrt(D)
   float* sum;      ///< [kQueryTile] running sum of e^((score - peak) / sqrt(D))
-  float* lost;     ///< [kQueryTile] what its rounding has taken from the sum
+  float* lost;     ///< [kQueryTile] rounding errors of the sum
 };
 
-/// Scratch of a forward tile of keys, and of what a step leaves behind.
+/// Scratch of a forward tile of keys and intermediate results of a step.
 struct ForwardKeys {
   float* keys;           ///< words [kKeyRows, W]
   float* values;         ///< words [kKeyRows / depth, D]: pairs of keys in bfloat16
-  float* scores;         ///< [kKeyRows, panel]; two of them where kernels overlap panels
+  float* scores;         ///< [kKeyRows, panel]; two of them if kernels overlap panels
   float* probabilities;  ///< words [kKeyRows / depth, panel]: `scores` itself in float32
   float* rows;           ///< words [kKeyRows, W]
 };
@@ -145,13 +145,14 @@ struct TileKernels {
   int gradient_queries;  ///< backward: queries of a tile
   int gradient_keys;     ///< backward: keys of a tile
 
-  /// Around the work of a thread, where the instruction set has state of its own; else null.
+  /// Called around the work of a thread if the instruction set has state of its own; otherwise
+  /// null.
   void (*begin_thread)();
   void (*end_thread)();
 
-  /// A state without keys.
+  /// Initialises a state without keys.
   void (*forward_begin)(const ForwardHead& head, int dim);
-  /// Before the first step, and again before those of another rotation.
+  /// Loads queries: before the first step, and again before those of another rotation.
   void (*forward_load_queries)(const ForwardHead& head, const ForwardKeys& scratch, int dim,
                                Rows queries, Rotation rotation);
   void (*forward_load)(const ForwardKeys& tile, int dim, Rows keys, Rows values);
@@ -161,7 +162,7 @@ struct TileKernels {
   /// Merges the state into (out, lse); rows that saw no key keep their bits.
   void (*forward_end)(const ForwardHead& head, int dim, float scale, SumRows out, SumRows lse);
 
-  /// All but dk and dv. `rows`: scratch words [K, W].
+  /// Loads all but dk and dv. `rows`: scratch words [K, W].
   void (*backward_load_keys)(const BackwardKeys& tile, float* rows, int dim, Rows keys,
                              Rows values);
   void (*backward_load_queries)(const BackwardQueries& tile, int dim, Rows queries,
@@ -171,25 +172,25 @@ struct TileKernels {
                         float scale, Visible visible, const Upcoming& upcoming);
   /// Adds the sums of a tile of keys to memory; dk times `scale`.
   void (*backward_end)(const BackwardKeys& tile, int dim, float scale, SumRows dk, SumRows dv);
-  /// to += factor * rows turned back by `rotation`; rows [to.count, D].
+  /// Computes to += factor * rows turned back by `rotation`; rows [to.count, D].
   void (*add_rows)(const float* rows, int dim, float factor, Rotation rotation, SumRows to);
 };
 
-/// Null where the build or the processor lacks the instruction set.
+/// Null if the build or the processor lacks the instruction set.
 const TileKernels* avx2_kernels();
 const TileKernels* avx512_kernels();
 const TileKernels* avx512_bfloat16_kernels();
-/// Rows stored as bfloat16, computed in float32: every rounding is that of the rows.
+/// Kernels for rows stored as bfloat16 and computed in float32: only storing rounds to bfloat16.
 const TileKernels* avx2_widening_kernels();
 const TileKernels* avx512_widening_kernels();
-/// Null also where the system refuses the state of the tiles.
+/// Also null if the system refuses the tile state.
 const TileKernels* amx_bfloat16_kernels();
 
-/// True where the build and the processor have AMX, but the system refuses its state.
+/// Whether the build and the processor have AMX, but the system refuses its state.
 bool amx_was_refused();
 
 /// The AMX kernels with tiles in plain C++, on every processor: for tests of packing, masks and
-/// order, with sanitizers, which do not see what tile instructions load.
+/// order with sanitizers, which cannot see the loads of tile instructions.
 const TileKernels* software_tile_kernels();
 
 }  // namespace cadenza::kernels::cpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instruction sets that the tile kernels are written for: vectors of float lanes, and what one
-// step of a matrix product reads. A *word* is 32 bits of depth: one float, or two bfloat16 that one
-// instruction multiplies and adds. Everything here is named by its instruction set, because each
-// set is compiled with other flags and the linker must never take one for another.
+// Instruction sets of the tile kernels: vectors of float lanes, and the operands of one step of a
+// matrix product. A *word* is 32 bits of depth: one float, or two bfloat16 that one instruction
+// multiplies and adds. Every name contains its instruction set, because each set is compiled with
+// other flags and the linker must never confuse them.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Avx2 {
   static constexpr int kBlockRows = 6;      ///< 6 x 2 accumulators of 16 registers
   static constexpr int kDepth = 1;          ///< elements in a word
   static constexpr bool kBfloat16 = false;  ///< words are pairs of bfloat16
-  static constexpr bool kWidens = false;    ///< words are floats that memory keeps as bfloat16
+  static constexpr bool kWidens = false;    ///< words are floats, stored in memory as bfloat16
 
   static Vector zero() { return _mm256_setzero_ps(); }
   static Vector broadcast(float x) { return _mm256_set1_ps(x); }
@@ -32,21 +32,21 @@ struct Avx2 {
   static Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
   static Vector fms(Vector a, Vector b, Vector c) { return _mm256_fmsub_ps(a, b, c); }
-  /// The second operand where either is NaN; so is min.
+  /// Returns the second operand if either is NaN; so does min.
   static Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
   static Vector min(Vector a, Vector b) { return _mm256_min_ps(a, b); }
   static Mask less(Vector a, Vector b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static Vector select(Mask m, Vector yes, Vector no) { return _mm256_blendv_ps(no, yes, m); }
-  /// m * 2^n for m in [0.5, 2) and integral n of [-125, 0]; 0 for smaller n, whatever m.
+  /// Returns m * 2^n for m in [0.5, 2) and integral n of [-125, 0]; 0 for smaller n, whatever m.
   static Vector scale(Vector m, Vector n) {
     const __m256i bits = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
     const Vector scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(m), bits));
     return _mm256_and_ps(_mm256_cmp_ps(n, _mm256_set1_ps(-125.0f), _CMP_NLT_UQ), scaled);
   }
-  /// One step of depth of a matrix product.
+  /// Does one step of depth of a matrix product.
   static Vector multiply_words(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
 
-  /// to[c * to_pitch + r] = from[r * from_pitch + c] for 8 x 8 words.
+  /// Transposes 8 x 8 words: to[c * to_pitch + r] = from[r * from_pitch + c].
   static void transpose(const float* from, std::int64_t from_pitch, float* to,
                         std::int64_t to_pitch) {
     __m256 r[8], t[8];
@@ -66,7 +66,7 @@ struct Avx2 {
       _mm256_storeu_ps(to + (i + 4) * to_pitch, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
   }
-  /// 8 floats that are stored as bfloat16.
+  /// Loads 8 floats that are stored as bfloat16.
   static Vector widen(const std::uint16_t* p) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
@@ -104,7 +104,7 @@ struct Avx512 {
   }
   static Vector multiply_words(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
 
-  /// to[c * to_pitch + r] = from[r * from_pitch + c] for 16 x 16 words.
+  /// Transposes 16 x 16 words: to[c * to_pitch + r] = from[r * from_pitch + c].
   static void transpose(const float* from, std::int64_t from_pitch, float* to,
                         std::int64_t to_pitch) {
     __m512 r[16], t[16];
@@ -131,7 +131,7 @@ struct Avx512 {
       _mm512_storeu_ps(to + (c + 12) * to_pitch, _mm512_shuffle_f32x4(low13, high13, 0xdd));
     }
   }
-  /// 16 floats that are stored as bfloat16.
+  /// Loads 16 floats that are stored as bfloat16.
   static Vector widen(const std::uint16_t* p) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
@@ -152,14 +152,14 @@ struct Avx512Bfloat16 : Avx512 {
   static void narrow(std::uint16_t* p, Vector x) {
     _mm256_storeu_si256((__m256i*)p, (__m256i)_mm512_cvtneps_pbh(x));
   }
-  /// Words (first[i], second[i]) of two vectors of floats.
+  /// Returns the words (first[i], second[i]) of two vectors of floats.
   static Vector pair(Vector first, Vector second) {
     const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(second, first);
     const __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
     const __m512i high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1));
     return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
   }
-  /// Words (first[i], second[i]) of two runs of 16 bfloat16.
+  /// Returns the words (first[i], second[i]) of two runs of 16 bfloat16.
   static Vector pair(const std::uint16_t* first, const std::uint16_t* second) {
     const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)first));
     const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)second));
@@ -168,7 +168,7 @@ struct Avx512Bfloat16 : Avx512 {
 };
 #endif
 
-/// The same words, of rows that memory keeps as bfloat16.
+/// An instruction set for rows that are stored as bfloat16.
 template <typename M>
 struct Widening : M {
   static constexpr bool kWidens = true;
@@ -176,8 +176,9 @@ struct Widening : M {
 
 inline constexpr float kLog2E = 1.44269504088896340736f;
 
-/// 2^(x * factor) for x * factor <= 0 with a relative error below 6e-7 (2^f by a minimax polynomial
-/// of degree 5, 1 at 0 exactly); 0 where it is no normal number (AVX-512: no number), NaN for NaN.
+/// Returns 2^(x * factor) for x * factor <= 0 with a relative error below 6e-7 (2^f by a minimax
+/// polynomial of degree 5, exactly 1 at 0); 0 if the result is not a normal number (AVX-512: not a
+/// number), NaN for NaN.
 template <typename M>
 inline typename M::Vector exponential2(typename M::Vector x, typename M::Vector factor) {
   const auto to_integer = M::broadcast(0x1.8p23f);  // a sum with it has no digits after the point
@@ -191,8 +192,8 @@ inline typename M::Vector exponential2(typename M::Vector x, typename M::Vector 
   return M::scale(p, whole);
 }
 
-/// e^x for x <= 0, with 2^-26 |x| of relative error more. 1 for x > 0: a logit less lse is above 0
-/// only by its rounding, and where logits are huge that rounding is of any size.
+/// Returns e^x for x <= 0, with an additional relative error of 2^-26 |x|. Returns 1 for x > 0: a
+/// logit less lse exceeds 0 only by rounding, and for huge logits that rounding may be large.
 template <typename M>
 inline typename M::Vector exponential(typename M::Vector x) {
   return exponential2<M>(M::min(M::zero(), x), M::broadcast(kLog2E));

@@ -12,7 +12,7 @@
 
 namespace cadenza::kernels::cpu {
 
-/// Hands out parts of a thread's scratch, each on a cache line.
+/// Hands out parts of a thread's scratch, each aligned to a cache line.
 class Scratch {
  public:
   explicit Scratch(float* base = nullptr) : base_(base) {}
@@ -52,13 +52,13 @@ void on_threads(const char* name, int threads, const Body& body) {
   Kokkos::fence(name);
 }
 
-/// The host's threads, but no more than `most`.
+/// Number of the host's threads, but at most `most`.
 inline int thread_count(int most) {
   return std::min(most, Kokkos::DefaultHostExecutionSpace().concurrency());
 }
 
-/// Runs pass.run(scratch) at the same time on the threads that `units` keep busy, each with scratch
-/// of its own, as large as pass.plan(scratch) says.
+/// Runs pass.run(scratch) concurrently on as many threads as `units` occupy, each with its own
+/// scratch of the size that pass.plan(scratch) takes.
 template <typename Pass>
 void run_pass(const char* name, Pass& pass, std::size_t units, int most_threads) {
   if (units == 0) return;

@@ -56,7 +56,7 @@ Rotation rotation_of(const QueryRows<bfloat16>& rows, const PositionMap& map, in
   return rotation;
 }
 
-/// Kernels read the rows of whole units.
+/// Extends the rotation to the rows `q`, rounded to whole units, whose rows kernels read.
 void take_in(Rotation& rotation, Range q, Range tokens) {
   const std::int64_t begin = (q.begin - tokens.begin) / kMostRows * kMostRows;
   const std::int64_t past = (q.end - tokens.begin + kMostRows - 1) / kMostRows * kMostRows;
@@ -68,7 +68,7 @@ void take_in(Rotation& rotation, Range q, Range tokens) {
   rotation.rows = end - rotation.begin;
 }
 
-/// 16 bytes are copied at once.
+/// Requires alignment to 16 bytes, which kernels copy at once.
 void check_alignment(const Bits* data, const char* what) {
   if (reinterpret_cast<std::uintptr_t>(data) % 16 == 0) return;
   fail(ExitCode::internal, "attention on tensor cores: {} does not begin at 16 bytes", what);
@@ -105,7 +105,7 @@ void Call::take_rows(const AttentionShape& shape, const RotaryTable<float>& rota
   }
   for (Rotation& rotation : rotations) {
     rotation.from = bits(list.queries[static_cast<std::size_t>(rotation.queries)].q);
-    rotation.rotated = const_cast<Bits*>(rotation.from);  // read alone, unless rotated elsewhere
+    rotation.rotated = const_cast<Bits*>(rotation.from);  // only read, unless rotated elsewhere
   }
 }
 

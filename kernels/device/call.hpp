@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call of attention as arrays that the kernels for tensor cores read: made on the host, copied to
-// where they run.
+// the device.
 #pragma once
 
 #include <vector>
@@ -17,23 +17,23 @@ struct Call {
   std::vector<Keys> keys;
   std::vector<Rotation> rotations;
   std::vector<Entry> entries;
-  std::int64_t rotated_elements = 0;  ///< of the rotated queries of all rotations
+  std::int64_t rotated_elements = 0;  ///< of all rotations together
 
-  /// The rows and the table of a call of the same tasks.
+  /// Replaces rows and table by those of a call with the same tasks.
   void take_rows(const AttentionShape& shape, const RotaryTable<float>& rotary,
                  const TaskList<bfloat16>& list);
-  /// Where they are to be rotated: room for rotated_elements.
+  /// Sets the memory for rotated queries: room for rotated_elements.
   void place_rotated(Bits* memory);
 };
 
-/// Of its table; 0: no rotation.
+/// Number of positions in the table; 0: no rotation.
 std::int64_t positions_of(const RotaryTable<float>& rotary);
 
 Call make_call(const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list);
 
-/// Units of `rows` rows, which divide kMostRows. Forward and dQ: Side::queries; dK and dV:
-/// Side::keys.
+/// Returns units of `rows` rows, which must divide kMostRows. Forward and dQ: Side::queries; dK and
+/// dV: Side::keys.
 UnitShape unit_shape(const AttentionShape& shape, Side side, int rows);
 
 }  // namespace cadenza::kernels::device

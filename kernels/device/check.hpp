@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of CUDA that may fail.
+// Checks of CUDA calls.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 
 namespace cadenza::kernels::device {
 
-/// @throws Error(internal)  where a call failed; `what` it was for
+/// @throws Error(internal) if a call failed; `what` says what for
 inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) fail(ExitCode::internal, "{}: {}", what, cudaGetErrorString(status));
 }

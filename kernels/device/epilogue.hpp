@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the sums of a unit go to memory. A thread has two rows of a fragment: `row` of the unit and
-// the eighth after it; those outside the unit are left out.
+// Writes the sums of a unit to memory. A thread has two rows of a fragment: `row` of the unit and
+// the eighth after it; rows outside the unit are skipped.
 #pragma once
 
 #include "softmax.hpp"
 
 namespace cadenza::kernels::device {
 
-/// Replaces elements i of 2 of every eighth place of a row in memory by value(old, tile, i). All
-/// are read before one is written: a thread would wait for each of them otherwise.
+/// Replaces elements i of 2 of every eighth place of a row in memory by value(old, tile, i). Reads
+/// all before it writes one: otherwise a thread would wait for each of them.
 template <int kTiles, typename Value>
 CADENZA_DEVICE void update_row(float* to, const Value& value) {
   float row[kTiles][2];
@@ -24,27 +24,28 @@ CADENZA_DEVICE void update_row(float* to, const Value& value) {
   }
 }
 
-/// Adds value(tile, i) to the same elements.
+/// Adds value(tile, i) to the same elements as update_row.
 template <int kTiles, typename Value>
 CADENZA_DEVICE void add_to_row(float* to, const Value& value) {
   update_row<kTiles>(to, [&](float old, int tile, int i) { return old + value(tile, i); });
 }
 
-/// How a row goes to memory: its sums times `now` and what memory holds of it times `before`.
+/// Weights that merge a row into memory: its sums times `now` plus the memory's values times
+/// `before`.
 struct RowMerge {
   float now;
   float before;
   float lse;
 
-  /// What `out` in memory becomes with this call's sum.
+  /// Returns the new value of `out` in memory with this call's sum.
   CADENZA_DEVICE float merged(float out, float sum) const {
     const float old = before > 0 ? out * before : 0;  // 0: nothing was there
     return old + sum * now;
   }
 };
 
-/// Merges sums of a row with its lse in memory. `total`: the sum of e^(logit - row_max); 0 where
-/// all logits are -inf, an overflow: there is no softmax then, but NaN.
+/// Merges sums of a row with its lse in memory. `total` is the sum of e^(logit - row_max); 0 if all
+/// logits are -inf (an overflow): then there is no softmax, but NaN.
 template <typename Thread>
 CADENZA_DEVICE RowMerge merge_row(const Thread& thread, float row_max, float total, float lse) {
   const float own = total > 0 ? row_max + thread.log(total) : __builtin_nanf("");
@@ -55,8 +56,8 @@ CADENZA_DEVICE RowMerge merge_row(const Thread& thread, float row_max, float tot
   return {now / (both * total), before / both, high + thread.log(both)};
 }
 
-/// O and lse of a unit, merged with what an earlier call left in memory. A row that saw no key
-/// keeps what memory holds of it. `row_sum` is this thread's part of the rows' sums.
+/// Merges O and lse of a unit with the result of earlier calls in memory. A row that saw no key
+/// keeps the memory's values. `row_sum` is this thread's part of the rows' sums.
 template <int kTiles, typename Thread>
 CADENZA_DEVICE void merge_out(const Thread& thread, const Problem& problem, const Unit& unit,
                               int row, const float (&row_max)[2], const float (&row_sum)[2],
@@ -87,8 +88,8 @@ CADENZA_DEVICE void merge_out(const Thread& thread, const Problem& problem, cons
   }
 }
 
-/// Adds scale * (dQ turned back) of a unit: the gradient of the queries that were not rotated. The
-/// two elements of a pair are sums of one thread.
+/// Adds scale * (dQ turned back) of a unit: the gradient of the unrotated queries. One thread has
+/// the sums of both elements of a pair.
 template <int kTiles, typename Thread>
 CADENZA_DEVICE void add_query_gradient(const Thread& thread, const Problem& problem,
                                        const Unit& unit, const Rotation& rotation, int row,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a product's result that a thread has: mma.m16n8k16 and wgmma give it the same
+// The part of a product's result that a thread holds: mma.m16n8k16 and wgmma give it the same
 // elements of 16 rows. A fragment of 8 kTiles columns is float[kTiles][4], four sums for every
-// eight columns: 0 and 1 are of the thread's first row, 2 and 3 of its second, eight rows on
+// eight columns: 0 and 1 belong to the thread's first row, 2 and 3 to its second, eight rows later
 // ("half" 0 and 1). Their columns are sum_column and the next.
 #pragma once
 
@@ -22,7 +22,7 @@ CADENZA_DEVICE void clear(float (&sums)[kTiles][4]) {
   }
 }
 
-/// Columns [8 tile, 8 tile + 16) rounded to bfloat16: in their places as a left factor.
+/// Rounds columns [8 tile, 8 tile + 16) to bfloat16, in their places as a left factor.
 template <int kTiles, typename Thread>
 CADENZA_DEVICE void pack(const Thread& thread, const float (&sums)[kTiles][4], int tile,
                          unsigned (&packed)[4]) {
@@ -33,7 +33,7 @@ CADENZA_DEVICE void pack(const Thread& thread, const float (&sums)[kTiles][4], i
   }
 }
 
-/// All columns.
+/// Rounds all columns.
 template <int kTiles, typename Thread>
 CADENZA_DEVICE void pack(const Thread& thread, const float (&sums)[kTiles][4],
                          unsigned (&packed)[kTiles / 2][4]) {

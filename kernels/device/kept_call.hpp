@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call's arrays where its passes read them, kept with the list: a call of the same tasks copies
-// what points to other rows than before, and nothing else.
+// A call's arrays in the memory of its passes, kept with the list: a call of the same tasks only
+// copies the arrays that point to other rows.
 #pragma once
 
 #include "../tasks/kept_tasks.hpp"
@@ -8,7 +8,7 @@
 
 namespace cadenza::kernels::device {
 
-/// A problem with its units, whose arrays are in memory of the kernels.
+/// A problem and its number of units; its arrays are in memory of the kernels.
 struct PassProblem {
   Problem problem;
   int units = 0;
@@ -19,7 +19,7 @@ class KeptCall : public KeptTasks {
  public:
   explicit KeptCall(const Memory& memory) : memory_(memory) {}
 
-  /// A call begins: before all else.
+  /// Begins a call. Call it first.
   void take(const AttentionShape& shape, const RotaryTable<float>& rotary,
             const TaskList<bfloat16>& list) {
     if (key_.is_that_of(shape, positions_of(rotary), list)) {
@@ -34,13 +34,13 @@ class KeptCall : public KeptTasks {
   }
   const Call& call() const { return call_; }
 
-  /// Where queries are to be rotated: room for the call's rotated_elements.
+  /// Sets the memory for rotated queries: room for the call's rotated_elements.
   void place_rotated(Bits* memory) {
     call_.place_rotated(memory);
     rotations_.set(memory_, call_.rotations);
   }
 
-  /// Of units of `rows` rows, once the rotated queries have their place.
+  /// Returns the problem of units of `rows` rows. Call it after place_rotated().
   PassProblem problem(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side,
                       int rows) {
     const auto& [units, order] = units_.of(memory_, shape, list, unit_shape(shape, side, rows));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which pairs of a tile of queries and keys count.
+// Decides which pairs of a tile of queries and keys count.
 #pragma once
 
 #include "fragment.hpp"
@@ -9,31 +9,31 @@ namespace cadenza::kernels::device {
 
 inline constexpr float kInfinity = __builtin_huge_valf();
 
-/// What of a tile's pairs counts: queries and keys are numbered from the tile's first ones, so that
-/// a few registers hold it.
+/// The pairs of a tile that count: queries and keys are numbered from the tile's first ones, so
+/// that a few registers hold all.
 struct Visible {
   int q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   int low = 0, high = 0;
 
   // `&` and `|`, since a comparison is cheaper than a branch around it.
 
-  /// Of queries [q, q + queries) and keys [k, k + keys): every pair counts.
+  /// Whether every pair of queries [q, q + queries) and keys [k, k + keys) counts.
   CADENZA_DEVICE bool sees_all(int q, int queries, int k, int keys) const {
     return (q >= q_begin) & (q + queries <= q_end) & (k >= k_begin) & (k + keys <= k_end) &
            (k - (q + queries - 1) >= low) & (k + keys - 1 - q <= high);
   }
-  /// No pair does.
+  /// Whether no pair counts.
   CADENZA_DEVICE bool sees_none(int q, int queries, int k, int keys) const {
     return (q >= q_end) | (q + queries <= q_begin) | (k >= k_end) | (k + keys <= k_begin) |
            (k + keys - 1 - q < low) | (k - (q + queries - 1) > high);
   }
-  /// The query sees one of the tile's `keys` keys.
+  /// Whether the query sees one of the tile's `keys` keys.
   CADENZA_DEVICE bool sees_some(int query, int keys) const {
     const int first = k_begin > query + low ? k_begin : query + low;
     const int end = k_end < query + high + 1 ? k_end : query + high + 1;
     return (query >= q_begin) & (query < q_end) & (first < end) & (first < keys) & (end > 0);
   }
-  /// Of the tile that begins so many keys, or queries, later.
+  /// Moves on to the tile that begins so many keys (or queries) later.
   CADENZA_DEVICE void pass_keys(int keys) {
     k_begin -= keys;
     k_end -= keys;
@@ -48,19 +48,19 @@ struct Visible {
   }
 };
 
-/// Of the tile whose first query and key are these.
+/// Returns the pairs of the tile whose first query and key are these.
 CADENZA_DEVICE Visible visible_in(const Entry& entry, std::int64_t query, std::int64_t key) {
   return {clamped(entry.q_begin - query),   clamped(entry.q_end - query),
           clamped(entry.k_begin - key),     clamped(entry.k_end - key),
           clamped(entry.low + query - key), clamped(entry.high + query - key)};
 }
 
-/// Of a tile's columns those that a row sees: [begin, begin + size).
+/// Columns of a tile that a row sees: [begin, begin + size).
 struct SeenColumns {
   int begin = 0;
   unsigned size = 0;
   CADENZA_DEVICE bool has(int column) const { return static_cast<unsigned>(column - begin) < size; }
-  /// The same, numbered from column `first` on.
+  /// Renumbers the columns from column `first` on.
   CADENZA_DEVICE SeenColumns from(int first) const { return {begin - first, size}; }
 };
 
@@ -78,7 +78,7 @@ CADENZA_DEVICE SeenColumns queries_of(const Visible& of, int key) {
   return columns_between(key >= of.k_begin && key < of.k_end, begin, end);
 }
 
-/// Sums of what a thread's two rows do not see become `value`. @param seen  seen(half), of a row
+/// Sets sums that a thread's two rows do not see to `value`. @param seen  seen(half), of a row
 template <int kTiles, typename Thread, typename Seen>
 CADENZA_DEVICE void apply_mask(const Thread& thread, const Seen& seen, float value,
                                float (&sums)[kTiles][4]) {

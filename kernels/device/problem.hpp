@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of attention as the kernels for tensor cores read it: plain numbers and device pointers,
-// without Kokkos, so that nvcc and the host's compiler take the same headers.
+// A call of attention in the form that the kernels for tensor cores read: plain numbers and device
+// pointers, without Kokkos, so that nvcc and the host's compiler take the same headers.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #ifdef __CUDACC__
 #define CADENZA_DEVICE __device__ __forceinline__
 #define CADENZA_UNROLL _Pragma("unroll")
-#define CADENZA_ROLL _Pragma("unroll 1")  // what is hoisted of several turns would not fit
+#define CADENZA_ROLL _Pragma("unroll 1")  // values hoisted from several iterations would not fit
 #else
 #define CADENZA_DEVICE inline
 #define CADENZA_UNROLL
@@ -19,17 +19,17 @@
 
 namespace cadenza::kernels::device {
 
-using Bits = std::uint16_t;  ///< of a bfloat16
+using Bits = std::uint16_t;  ///< a bfloat16
 
-inline constexpr int kMostRows = 256;  ///< of a unit of any pass, a multiple of every pass' rows
-/// Queries after which sums of dK and dV go to memory: a sum of sums of so many terms loses far
-/// less than the rounding of its factors.
+inline constexpr int kMostRows = 256;  ///< of a unit, at most; a multiple of every pass' rows
+/// Queries after which sums of dK and dV are added to memory: a sum of sums of so many terms loses
+/// far less than the rounding of its factors.
 inline constexpr int kQueriesPerFlush = 4096;
 
 /// Passes over the units of a call, each a launch.
 enum class Grid { forward, query_gradient, key_gradient };
 
-/// Rows of queries of one document; as kernels::QueryRows, of which it is a copy.
+/// Rows of queries of one document: a copy of kernels::QueryRows.
 struct Queries {
   std::int64_t begin = 0;  ///< token of the first row
   int first_head = 0;      ///< rows hold heads [first_head, first_head + heads)
@@ -42,7 +42,7 @@ struct Queries {
   friend bool operator==(const Queries&, const Queries&) = default;
 };
 
-/// Rows of keys and values of one document; as kernels::KeyRows.
+/// Rows of keys and values of one document: a copy of kernels::KeyRows.
 struct Keys {
   std::int64_t begin = 0;
   int first_head = 0;
@@ -54,15 +54,15 @@ struct Keys {
   friend bool operator==(const Keys&, const Keys&) = default;
 };
 
-/// Queries of one buffer under one map of positions, rotated once for a whole call: of its rows
-/// those of the tiles that some task of the map touches.
+/// Queries of one buffer under one map of positions, rotated once for a whole call: those rows of
+/// the buffer in tiles that some task of the map touches.
 struct Rotation {
   int queries = 0;             ///< index of the buffer
-  const Bits* from = nullptr;  ///< of the buffer's first row: [rows, heads, D], not rotated
+  const Bits* from = nullptr;  ///< the buffer's first row: [rows, heads, D], not rotated
   Bits* rotated = nullptr;     ///< the same rows, rotated; without a rotation: `from`
   std::int64_t begin = 0;      ///< first row
   std::int64_t rows = 0;
-  std::int64_t pairs = 0;  ///< of elements that are rotated together: rows * heads * half
+  std::int64_t pairs = 0;  ///< element pairs to rotate: rows * heads * half
   // Row r takes row clamp(first + r * step, 0, last) of the table.
   std::int64_t first = 0;
   std::int64_t step = 0;
@@ -81,10 +81,10 @@ struct Entry {
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
-/// A call. A block owns a unit: of one query head (forward, dQ), or of the query heads of a
-/// key-value head (dK, dV). Nothing is written by two blocks.
+/// A call. A block owns a unit: one query head (forward, dQ), or the query heads of a key-value
+/// head (dK, dV). No two blocks write the same element.
 struct Problem {
-  int half = 0;  ///< D / 2 where queries are rotated; 0: they are not
+  int half = 0;  ///< D / 2 if queries are rotated; otherwise 0
   float scale = 1;
   const float* cos = nullptr;  ///< [positions, half]
   const float* sin = nullptr;
@@ -93,7 +93,7 @@ struct Problem {
   const Rotation* rotations = nullptr;
   const Entry* entries = nullptr;
   const Unit* units = nullptr;
-  const int* order = nullptr;  ///< entries of the units; those of one rotation together
+  const int* order = nullptr;  ///< entries of the units, grouped by rotation in each
 };
 
 /// Rows of one head in memory: element d of row r at data[r * stride + d].
@@ -103,7 +103,7 @@ struct HeadRows {
   std::int64_t stride = 0;
 };
 
-/// From `token` on, in an array [rows, heads, kDim] of the buffer.
+/// Returns the rows of a head from `token` on, in an array [rows, heads, kDim] of the buffer.
 template <int kDim, typename Element, typename Buffer>
 CADENZA_DEVICE HeadRows<Element> head_rows(Element* array, const Buffer& buffer, std::int64_t token,
                                            int head) {
@@ -111,7 +111,7 @@ CADENZA_DEVICE HeadRows<Element> head_rows(Element* array, const Buffer& buffer,
   return {array + row * kDim, static_cast<std::int64_t>(buffer.heads) * kDim};
 }
 
-/// Element of the table that row `row` of the rotation takes first.
+/// First element of the table for row `row` of the rotation.
 CADENZA_DEVICE std::int64_t table_at(const Rotation& rotation, std::int64_t row, int half) {
   const std::int64_t at = rotation.first + row * rotation.step;
   return (at < 0 ? 0 : at < rotation.last ? at : rotation.last) * half;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries rotated once for every map of positions of a call, for all blocks that read them.
+// Rotates queries once for every map of positions of a call, for all blocks that read them.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ CADENZA_DEVICE float to_float(Bits bits) {
   return wide.value;
 }
 
-/// Pair (d, d + D/2) of one row and head: the `pair`th, d first, then heads, then rows.
+/// Rotates pair (d, d + D/2) of one row and head: number `pair`, d first, then heads, then rows.
 template <typename Thread>
 CADENZA_DEVICE void rotate_pair(const Thread& thread, const Problem& problem,
                                 const Rotation& rotation, std::int64_t pair) {
@@ -38,7 +38,8 @@ CADENZA_DEVICE void rotate_pair(const Thread& thread, const Problem& problem,
   rotation.rotated[at + half] = static_cast<Bits>(both >> 16);
 }
 
-/// All pairs of a call's rotations, where there is a table. Arrays of the problem are the device's.
+/// Rotates all pairs of a call's rotations, if there is a table. Arrays of the problem are the
+/// device's.
 void launch_rotation(const Problem& problem, const std::vector<Rotation>& rotations,
                      cudaStream_t stream);
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of a fragment of scores, which are not scaled: rows are queries and their maximum and sum
-// grow with every tile of keys (FlashAttention-2, algorithm 1), or probabilities are recomputed
-// from the merged lse (algorithm 2).
+// Softmax of a fragment of unscaled scores: rows are queries, whose maximum and sum grow with every
+// tile of keys (FlashAttention-2, algorithm 1), or probabilities are recomputed from the merged lse
+// (algorithm 2).
 #pragma once
 
 #include "mask.hpp"
 
 namespace cadenza::kernels::device {
 
-/// Least maximum of a row that has seen a key: scores that overflow to -inf leave a trace.
+/// Smallest maximum of a row that has seen a key: scores that overflow to -inf leave a trace.
 inline constexpr float kLeast = -__FLT_MAX__;
 inline constexpr float kLog2e = 1.4426950408889634f;
 
-/// Raises the maxima of two rows by their scores. Scores that are NaN are passed by: they show in
-/// the sum. A row that has seen a key has a maximum of at least kLeast before.
+/// Raises the maxima of two rows by their scores. Ignores NaN scores: they show in the sum. A row
+/// that has seen a key must have a maximum of at least kLeast before.
 template <int kTiles, typename Thread>
 CADENZA_DEVICE void raise_row_max(const Thread& thread, const float (&scores)[kTiles][4],
                                   float (&row_max)[2]) {
-  // Of even and odd columns: short chains of dependent instructions.
+  // Separate maxima of even and odd columns: short chains of dependent instructions.
   float highest[2][2] = {{row_max[0], row_max[0]}, {row_max[1], row_max[1]}};
   CADENZA_UNROLL
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -37,26 +37,27 @@ CADENZA_DEVICE void raise_row_max(const Thread& thread, const float (&scores)[kT
   }
 }
 
-/// What is subtracted from a row's scores. A row that saw nothing has no maximum: its probabilities
-/// are 0 by their scores.
+/// Returns the number to subtract from a row's scores. A row that saw no key has no maximum: its
+/// scores make its probabilities 0.
 CADENZA_DEVICE float subtracted(float row_max) {
   return row_max == -kInfinity ? 0 : row_max;
 }
 
-/// How a power of 2 is computed of a score's distance to its row's maximum: by one instruction, all
-/// of a row relative to the same rounded product, or with the difference before the product, which
-/// is 0 for the largest score, however large scores are.
+/// How to compute the power of 2 of a score's distance to its row's maximum. `fused` takes one
+/// instruction and is relative to the same rounded product for a whole row; `difference_first`
+/// subtracts before it multiplies, so that the largest score gives exactly 0, however large scores
+/// are.
 enum class Exponent { fused, difference_first };
 
-/// e^(score - from), `scale` in units of log2.
+/// Returns e^(score - from), `scale` in units of log2.
 template <Exponent kExponent, typename Thread>
 CADENZA_DEVICE float power(const Thread& thread, float score, float from, float scale) {
   return thread.exp2(kExponent == Exponent::fused ? thread.fma(score, scale, -(from * scale))
                                                   : (score - from) * scale);
 }
 
-/// Scores to powers, which are added up: those of a row in so many chains, whose instructions do
-/// not wait for each other.
+/// Turns scores into powers and adds them up, those of a row in kChains chains, whose instructions
+/// do not wait for each other.
 template <Exponent kExponent, int kChains, int kTiles, typename Thread>
 CADENZA_DEVICE void exponentiate(const Thread& thread, float scale, const float (&from)[2],
                                  float (&scores)[kTiles][4], float (&added)[2]) {
@@ -77,7 +78,7 @@ CADENZA_DEVICE void exponentiate(const Thread& thread, float scale, const float 
   }
 }
 
-/// What was summed before decays by the growth of a row's maximum.
+/// Decays earlier sums by the growth of a row's maximum.
 template <int kTiles>
 CADENZA_DEVICE void rescale_o(const float (&decay)[2], float (&out)[kTiles][4]) {
   CADENZA_UNROLL
@@ -87,13 +88,13 @@ CADENZA_DEVICE void rescale_o(const float (&decay)[2], float (&out)[kTiles][4]) 
   }
 }
 
-/// lse in units of log2, for probability(). A row without keys has lse = -inf; +inf makes all its
-/// probabilities 0.
+/// Returns lse in units of log2, for probability(). A row without keys has lse = -inf; +inf makes
+/// all its probabilities 0.
 CADENZA_DEVICE float usable_lse(float lse) {
   return lse == -kInfinity ? kInfinity : lse * kLog2e;
 }
 
-/// lse, usable, and delta of a thread's two rows of a unit of queries; `row` is the first.
+/// Loads usable lse, and delta, of a thread's two rows of a unit of queries; `row` is the first.
 CADENZA_DEVICE void load_statistics(const Problem& problem, const Unit& unit, int row,
                                     float (&lse)[2], float (&delta)[2]) {
   const Queries& buffer = problem.queries[unit.buffer];
@@ -107,15 +108,15 @@ CADENZA_DEVICE void load_statistics(const Problem& problem, const Unit& unit, in
   }
 }
 
-/// e^(score * scale - lse), `scale` and `lse` in units of log2. Above 1 by rounding alone; NaN
-/// stays.
+/// Returns e^(score * scale - lse), `scale` and `lse` in units of log2, at most 1: it could exceed
+/// 1 only by rounding. NaN stays.
 template <typename Thread>
 CADENZA_DEVICE float probability(const Thread& thread, float score, float scale, float lse) {
   const float above = thread.fma(score, scale, -lse);
   return thread.exp2(above > 0 ? 0 : above);
 }
 
-/// Scores to probabilities. @param lse  lse(half, column), usable
+/// Turns scores into probabilities. @param lse  lse(half, column), usable
 template <int kTiles, typename Thread, typename Lse>
 CADENZA_DEVICE void recompute_probabilities(const Thread& thread, float scale, const Lse& lse,
                                             float (&scores)[kTiles][4]) {
@@ -129,7 +130,8 @@ CADENZA_DEVICE void recompute_probabilities(const Thread& thread, float scale, c
   }
 }
 
-/// Gradients of probabilities to those of scores times 1 / scale. @param delta  delta(half, column)
+/// Turns gradients of probabilities into those of scores times 1 / scale. @param delta  delta(half,
+/// column)
 template <int kTiles, typename Thread, typename Delta>
 CADENZA_DEVICE void subtract_delta(const Thread& thread, const float (&probabilities)[kTiles][4],
                                    const Delta& delta, float (&gradients)[kTiles][4]) {
@@ -144,8 +146,8 @@ CADENZA_DEVICE void subtract_delta(const Thread& thread, const float (&probabili
   }
 }
 
-/// Of a tile that is not seen as a whole, what is not seen has probability 0. Its gradients may be
-/// anything, also NaN; they become 0.
+/// Sets gradients to 0 where probabilities are 0, in a tile that is partly unseen: gradients of
+/// unseen pairs may be anything, also NaN.
 template <int kTiles>
 CADENZA_DEVICE void clear_unseen(const float (&probabilities)[kTiles][4],
                                  float (&gradients)[kTiles][4]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of attention on the device's stream: taken, filled and given back in the stream's order,
-// so that the host waits for nothing and nothing is freed under a kernel.
+// Memory of attention on the device's stream: allocated, filled and released in stream order, so
+// that the host never waits and nothing is freed under a kernel.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class StreamArray {
   }
 
   T* data() const { return data_; }
-  /// A copy: `items` may go when the call returns.
+  /// Copies `items`, which may be destroyed when the call returns.
   void copy(const std::vector<T>& items) {
     if (items.empty()) return;
     check(cudaMemcpyAsync(data_, items.data(), items.size() * sizeof(T), cudaMemcpyHostToDevice,
@@ -43,7 +43,7 @@ class StreamArray {
   }
 
  private:
-  /// What was given back is kept for the next call, not returned to the system at each wait.
+  /// Keeps released memory for the next call instead of returning it to the system at each wait.
   static void keep_pool() {
     static const bool kept = [] {
       int device = 0;
@@ -62,7 +62,7 @@ class StreamArray {
   T* data_ = nullptr;
 };
 
-/// As KeptArray takes it.
+/// The memory of a KeptArray.
 struct StreamMemory {
   cudaStream_t stream = nullptr;
 

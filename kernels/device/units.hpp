@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a task's tokens a unit of the other side meets.
+// Tokens of a task that a unit of the other side meets.
 #pragma once
 
 #include "problem.hpp"
@@ -13,7 +13,7 @@ CADENZA_DEVICE std::int64_t max(std::int64_t a, std::int64_t b) {
   return a > b ? a : b;
 }
 
-/// Anything beyond the rows of a buffer is as far as any other: they are fewer than this.
+/// Limits a distance: buffers have fewer rows, so anything beyond is equally far.
 CADENZA_DEVICE int clamped(std::int64_t distance) {
   constexpr std::int64_t kFar = 1 << 30;
   return static_cast<int>(min(max(distance, -kFar), kFar));
@@ -26,7 +26,7 @@ struct Tokens {
   CADENZA_DEVICE bool empty() const { return begin >= end; }
 };
 
-/// Keys of a task that some query of a unit of one head sees.
+/// Returns the keys of a task that some query of a unit of one head sees.
 CADENZA_DEVICE Tokens keys_met(const Entry& task, const Unit& unit) {
   const std::int64_t first = max(task.q_begin, unit.begin);
   const std::int64_t last = min(task.q_end, unit.end) - 1;
@@ -35,7 +35,7 @@ CADENZA_DEVICE Tokens keys_met(const Entry& task, const Unit& unit) {
   return {max(task.k_begin, first + task.low), min(task.k_end, last + task.high + 1)};
 }
 
-/// Queries of a task that see some key of a unit.
+/// Returns the queries of a task that see some key of a unit.
 CADENZA_DEVICE Tokens queries_met(const Entry& task, const Unit& unit) {
   const std::int64_t first = max(task.k_begin, unit.begin);
   const std::int64_t last = min(task.k_end, unit.end) - 1;

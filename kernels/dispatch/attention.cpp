@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels compute a call: tuned ones where they take the shape, the portable ones elsewhere.
+// Chooses the kernels of a call: tuned ones if they support the shape, otherwise portable ones.
 #include "cadenza/kernels/attention.hpp"
 
 #include <fmt/format.h>
@@ -21,11 +21,11 @@
 namespace cadenza::kernels {
 namespace {
 
-/// Data that the tuned kernels take; they are no part of a device build.
+/// Whether the tuned host kernels take the type; device builds do not contain them.
 template <typename Real>
 constexpr bool kTuned = !kDeviceIsCuda && !std::is_same_v<Real, double>;
 
-/// Data that a device's tensor cores compute.
+/// Whether a device's tensor cores take the type.
 template <typename Real>
 constexpr bool kMma = kDeviceIsCuda&& std::is_same_v<Real, bfloat16>;
 
@@ -46,7 +46,7 @@ constexpr const char* kType<double> = "float64";
 template <>
 constexpr const char* kType<bfloat16> = "bfloat16";
 
-/// bfloat16 has no portable form.
+/// Whether portable kernels take the type: not bfloat16.
 template <typename Real>
 constexpr bool kPortable = !std::is_same_v<Real, bfloat16>;
 
@@ -60,14 +60,14 @@ template <typename Real>
        kType<Real>, fmt::join(valid, ", "));
 }
 
-// What the kernels of all processors call themselves.
+// Names of the kernels of all processors.
 constexpr AttentionKernel kPortableKernel[] = {AttentionKernel::portable};
 constexpr AttentionKernel kFloatKernels[] = {AttentionKernel::avx512, AttentionKernel::avx2,
                                              AttentionKernel::portable};
 constexpr AttentionKernel kBfloat16Kernels[] = {AttentionKernel::amx, AttentionKernel::avx512_bf16,
                                                 AttentionKernel::avx512, AttentionKernel::avx2};
 
-/// Of them, those that compute with a type.
+/// Returns those that compute with a type.
 template <typename Real>
 std::span<const AttentionKernel> host_kernels() {
   if constexpr (std::is_same_v<Real, float>) return kFloatKernels;
@@ -75,7 +75,7 @@ std::span<const AttentionKernel> host_kernels() {
   return kPortableKernel;
 }
 
-/// Why no processor computes the shape; empty: some do.
+/// Explains why no processor computes the shape; empty: some do.
 template <typename Real>
 std::string host_refusal(const AttentionShape& shape, std::span<const AttentionKernel> kernels) {
   const bool any = shape.kernel == AttentionKernel::automatic;
@@ -93,7 +93,7 @@ std::string host_refusal(const AttentionShape& shape, std::span<const AttentionK
       shape.head_dim, cpu::kDimStep, cpu::kLargestDim);
 }
 
-/// Why the best kernels of the processor are not taken; empty: they are.
+/// Explains why the processor's best kernels are not used; empty: they are.
 template <typename Real>
 std::string second_choice() {
   if constexpr (kTuned<Real> && !kPortable<Real>) {
@@ -102,7 +102,7 @@ std::string second_choice() {
   return "";
 }
 
-/// The table that computes the shape; null: the portable kernels.
+/// Returns the table that computes the shape; null: the portable kernels.
 template <typename Real>
 const cpu::NamedKernels* table_for(const AttentionShape& shape) {
   const bool any = shape.kernel == AttentionKernel::automatic;
@@ -119,14 +119,14 @@ const cpu::NamedKernels* table_for(const AttentionShape& shape) {
   return nullptr;
 }
 
-/// What computes bfloat16 on devices.
+/// Kernels that compute bfloat16 on devices.
 struct DeviceKernels {
   AttentionKernel name;
   bool (*fits)(const AttentionShape&);
-  std::string head_dims;  ///< those that fit
+  std::string head_dims;  ///< supported head_dims
 };
 
-/// In the order of preference.
+/// Returns the kernels in the order of preference.
 const std::vector<DeviceKernels>& device_kernels() {
   static const std::vector<DeviceKernels> all = {
       {AttentionKernel::sm90, sm90::fits, fmt::format("{}", fmt::join(sm90::kHeadDims, ", "))},
@@ -135,13 +135,13 @@ const std::vector<DeviceKernels>& device_kernels() {
   return all;
 }
 
-/// Those that the shape names, or the first that fit it.
+/// The kernel that the shape names, or the first that supports it.
 struct DeviceChoice {
   AttentionKernel name = AttentionKernel::mma;
   std::string refusal;  ///< empty: none
 };
 
-/// @param here  whether a kernel can be had
+/// @param here  whether a kernel is available
 template <typename Here>
 DeviceChoice device_choice(const AttentionShape& shape, const Here& here) {
   const bool any = shape.kernel == AttentionKernel::automatic;
@@ -161,7 +161,7 @@ DeviceChoice device_choice(const AttentionShape& shape, const Here& here) {
   return choice;
 }
 
-/// On this device. A name has to be one that it has.
+/// Returns the kernel for this device. A named kernel must be available on it.
 AttentionKernel device_kernel(const AttentionShape& shape) {
   const auto all = available_attention_kernels<bfloat16>();
   const auto here = [&](AttentionKernel kernel) {
@@ -199,8 +199,8 @@ void dense_pass(Pass pass, const AttentionShape& shape,
   }
 }
 
-/// Documents without a pattern as ever; the others by kernels that know patterns, or cut into dense
-/// tasks.
+/// Runs documents without a pattern as usual; the others by kernels that support patterns, or split
+/// into dense tasks.
 template <typename Real>
 void sparse_pass(Pass pass, const AttentionShape& shape,
                  const RotaryTable<Accumulator<Real>>& rotary, const TaskList<Real>& list) {

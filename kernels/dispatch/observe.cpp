@@ -70,10 +70,10 @@ void for_each_job(const char* name, std::span<const Job> jobs, const Body& body)
   Kokkos::fence(name);
 }
 
-/// Keys at a time: they and their scores stay in the cache.
+/// Keys per step: they and their scores stay in the cache.
 constexpr std::int64_t kTile = 64;
 
-/// Scores of some keys of a job, raising its peak.
+/// Computes scores of some keys of a job and raises its peak.
 template <typename Real>
 void score(const ObserveJob<Real>& job, int dim, Range keys, std::vector<Accumulator<Real>>& wide) {
   using Sum = Accumulator<Real>;
@@ -110,7 +110,7 @@ void score_all(const ObserveJob<Real>& job, int dim, std::vector<Accumulator<Rea
   }
 }
 
-/// Memory of a thread that observes blocks.
+/// Scratch of a thread that observes blocks.
 template <typename Real>
 struct BlockScratch {
   std::vector<Accumulator<Real>> queries;  ///< [stride * head_dim, kObserved]
@@ -118,7 +118,7 @@ struct BlockScratch {
   std::vector<Accumulator<Real>> wide;
 };
 
-/// A lane is a group of queries: its tokens from the last to the first, one after another.
+/// Gathers queries: a lane is a group, its tokens from the last to the first, one after another.
 template <typename Real>
 void gather_queries(const BlockJob<Real>& job, int head_dim, std::int64_t stride,
                     std::vector<Accumulator<Real>>& queries) {
@@ -133,7 +133,7 @@ void gather_queries(const BlockJob<Real>& job, int head_dim, std::int64_t stride
   }
 }
 
-/// False: a largest logit is not finite.
+/// Observes some rows of blocks. @returns false if a largest logit is not finite
 template <typename Real>
 bool observe_rows(const BlockJob<Real>& whole, int head_dim, std::int64_t block,
                   std::int64_t stride, BlockScratch<Real>& scratch) {
@@ -193,7 +193,7 @@ template <typename Real>
 void observe_masses(std::span<const ObserveJob<Real>> jobs) {
   using Sum = Accumulator<Real>;
   for_each_job("observe_masses", jobs, [](const ObserveJob<Real>& job, int) {
-    // Lane 0 of the first key: its diagonal, counted from the last key's.
+    // The diagonal of lane 0 and the first key, counted from that of the last key.
     std::uint32_t* first = job.slashes + (job.count - 1) * job.step;
     tile_kernels<Sum>().masses(job.scores, job.count, job.step, job.factor, job.columns, first);
   });
@@ -212,7 +212,7 @@ template <typename Real>
 bool observe_blocks(int head_dim, std::int64_t block, std::int64_t stride,
                     std::span<const BlockJob<Real>> jobs) {
   std::atomic<bool> finite = true;
-  // A thread keeps its memory from job to job.
+  // Each thread keeps its scratch from job to job.
   const Kokkos::DefaultHostExecutionSpace space;
   std::vector<BlockScratch<Real>> scratch(static_cast<std::size_t>(space.concurrency()));
   for_each_job("observe_blocks", jobs, [&](const BlockJob<Real>& job, int thread) {

@@ -32,14 +32,14 @@ std::string describe_old_device(const std::string& name, int capability, int lea
 
 namespace {
 
-/// Of what this program was compiled for.
+/// Lowest compute capability for which this program was compiled.
 constexpr int kLeastCapability = std::min({__CUDA_ARCH_LIST__}) / 10;
 
 void check(cudaError_t status, const char* call) {
   if (status != cudaSuccess) fail(ExitCode::internal, "{}: {}", call, cudaGetErrorString(status));
 }
 
-/// As nvidia-smi writes it: GPU-8-4-4-4-12 digits.
+/// Formats as nvidia-smi does: GPU-8-4-4-4-12 digits.
 std::string text_of(const cudaUUID_t& uuid) {
   std::string text = "GPU";
   for (int byte = 0; byte < 16; ++byte) {

@@ -19,7 +19,7 @@ void check(cublasStatus_t status, const char* call) {
   }
 }
 
-/// Aligned as cuBLAS asks, which arrays of Kokkos are not.
+/// Allocates with the alignment that cuBLAS needs, which Kokkos' arrays lack.
 void* allocate_workspace() {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, kProductWorkspace);
@@ -27,17 +27,17 @@ void* allocate_workspace() {
   fail(ExitCode::internal, "memory of cuBLAS: {}", cudaGetErrorString(status));
 }
 
-/// The process's one handle, on Kokkos' one stream; destroyed before Kokkos ends, while the device
-/// still exists.
+/// Returns the process's only handle, on Kokkos' only stream; destroyed before Kokkos ends, while
+/// the device still exists.
 cublasHandle_t handle() {
   static cublasHandle_t instance = [] {
     cublasHandle_t made = nullptr;
     check(cublasCreate(&made), "cublasCreate");
     check(cublasSetStream(made, Device().cuda_stream()), "cublasSetStream");
-    // Sums that are cut into parts stay in float32 until the last one is added.
+    // Split sums stay in float32 until the last part is added.
     constexpr int kMode = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
     check(cublasSetMathMode(made, static_cast<cublasMath_t>(kMode)), "cublasSetMathMode");
-    void* workspace = allocate_workspace();  // after the stream, which takes it away
+    void* workspace = allocate_workspace();  // after the stream, which resets it
     check(cublasSetWorkspace(made, workspace, kProductWorkspace), "cublasSetWorkspace");
     Kokkos::push_finalize_hook([made, workspace] {
       cublasDestroy(made);
@@ -48,7 +48,7 @@ cublasHandle_t handle() {
   return instance;
 }
 
-/// The type that numbers are stored as, and the one that they are added up in.
+/// Type in which numbers are stored and added up.
 template <typename Real>
 constexpr cudaDataType kType = CUDA_R_32F;
 template <>
@@ -60,7 +60,7 @@ constexpr cublasComputeType_t kSums = CUBLAS_COMPUTE_32F;
 template <>
 constexpr cublasComputeType_t kSums<double> = CUBLAS_COMPUTE_64F;
 
-/// cuBLAS reads matrices column by column: a row-major C is its transpose, op(B)^T op(A)^T.
+/// Computes a product. cuBLAS is column-major: a row-major C is its transpose, op(B)^T op(A)^T.
 template <typename In, typename Out>
 void multiply_transposed(const ProductShape& shape, Accumulator<In> alpha, const In* a, const In* b,
                          Accumulator<In> beta, Out* c) {

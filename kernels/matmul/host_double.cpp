@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of doubles on the host, through the register blocks of attention.
+// Matrix products of doubles on the host, with the register blocks of attention.
 #include <Kokkos_Core.hpp>
 
 #ifndef KOKKOS_ENABLE_CUDA
@@ -28,7 +28,7 @@ struct Operand {
   }
 };
 
-/// Four rows of C. B is packed: rows of `n` elements, filled up to whole register blocks.
+/// Computes four rows of C. B is packed: rows of `n` elements, padded to whole register blocks.
 struct RowBlock {
   Operand a;
   const double* b;
@@ -37,7 +37,7 @@ struct RowBlock {
   double alpha, beta;
 
   KOKKOS_FUNCTION void operator()(std::int64_t block) const {
-    // A strip of B this deep stays in the first-level cache while it is used.
+    // A strip of B this deep stays in the first-level cache.
     constexpr int kDepth = 128;
     constexpr int kColumns = kBlockColumns<double>;
     double left[kBlockRows * kDepth];
@@ -75,7 +75,7 @@ struct RowBlock {
   }
 };
 
-/// Rows of op(B), each filled up with zeros.
+/// Packs rows of op(B), each padded with zeros.
 struct PackRows {
   Operand b;
   double* to;

@@ -7,7 +7,7 @@
 namespace cadenza::kernels {
 namespace {
 
-/// C = beta * C, without reading C where beta is 0.
+/// Computes C = beta * C, without reading C if beta is 0.
 template <typename Out>
 struct Scale {
   using Sum = Accumulator<Out>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the libraries behind the one matrix product provide: products without empty dimensions.
+// Interface to the libraries behind the matrix product: products without empty dimensions.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace cadenza::kernels {
 
-/// op(A) [m, k] times op(B) [k, n], row-major and contiguous.
+/// Shape of op(A) [m, k] times op(B) [k, n], row-major and contiguous.
 struct ProductShape {
   Transpose a_op = Transpose::no;
   Transpose b_op = Transpose::no;
@@ -19,10 +19,11 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
-/// Of cuBLAS: as much as it takes by itself on Hopper. Given to it, so that somebody knows of it.
+/// Bytes of cuBLAS' workspace: as much as it takes by itself on Hopper. We provide it, so that the
+/// ledger can count it.
 inline constexpr std::int64_t kProductWorkspace = std::int64_t{32} << 20;
 
-/// As matmul, with m, n and k at least 1.
+/// Multiplies like matmul, with m, n and k at least 1.
 void multiply(const ProductShape& shape, float alpha, const float* a, const float* b, float beta,
               float* c);
 void multiply(const ProductShape& shape, double alpha, const double* a, const double* b,
@@ -32,8 +33,8 @@ void multiply(const ProductShape& shape, float alpha, const bfloat16* a, const b
 void multiply(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,
               float beta, bfloat16* c);
 
-/// multiply() of factors that become float32 on the way, some rows at a time, so that scratch does
-/// not grow with the rows of a microbatch. Sums are float32; products of bfloat16 are exact in it.
+/// Multiplies factors after widening them to float32, some rows at a time, so that scratch does not
+/// grow with the rows of a microbatch. Sums are float32, in which products of bfloat16 are exact.
 void multiply_widened(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,
                       float beta, float* c);
 void multiply_widened(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,

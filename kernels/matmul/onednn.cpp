@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products on the host through oneDNN: one primitive per shape, made once and kept.
+// Matrix products on the host through oneDNN: one primitive per shape, created once and kept.
 #include <Kokkos_Core.hpp>
 
 #ifndef KOKKOS_ENABLE_CUDA
@@ -20,7 +20,8 @@ namespace {
 
 using dnnl::memory;
 
-/// Whether the library uses an instruction set; a set's number holds the bits of those it includes.
+/// Whether the library uses an instruction set; a set's number contains the bits of those it
+/// includes.
 bool uses(dnnl::cpu_isa set) {
   static const auto here = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   return (here & static_cast<unsigned>(set)) == static_cast<unsigned>(set);
@@ -30,18 +31,19 @@ bool uses_tiles() {
   return uses(dnnl::cpu_isa::avx512_core_amx);
 }
 
-/// Whether oneDNN multiplies bfloat16 faster than float32: with tiles, and where AVX-512 BF16 is
-/// fast. Where it is slow (Sapphire Rapids without AMX) the library has 0.7 of float32's rate,
+/// Whether oneDNN multiplies bfloat16 faster than float32: with tiles, and if AVX-512 BF16 is fast.
+/// Where that is slow (Sapphire Rapids without AMX), the library has 0.7 of float32's rate,
 /// emulated by AVX-512 0.25 of it, and with AVX2 it refuses.
 bool multiplies_bfloat16() {
   return uses_tiles() || (uses(dnnl::cpu_isa::avx512_core_bf16) && cpu::fast_avx512_bfloat16());
 }
 
-/// oneDNN has two ways to multiply: its batch-reduced products (brgemm), which want B packed, and
-/// those of its BLAS, which pack tiles of both factors on the way. Products with many rows repay
-/// packing B: the first way is about 3 % faster then. With fewer rows, or a transposed A (where B
-/// is as long as the microbatch), the second is, by 2 to 10 %. With AMX tiles it is so for deep
-/// products only: the first way has 1.1 to 2 times the rate of the second at depths up to 1024.
+/// Whether to pack B. oneDNN has two ways to multiply: batch-reduced products (brgemm), which want
+/// B packed, and those of its BLAS, which pack tiles of both factors on the way. Products with many
+/// rows repay packing B: the first way is then about 3 % faster. With fewer rows, or a transposed A
+/// (where B is as long as the microbatch), the second is 2 to 10 % faster. With AMX tiles this
+/// holds for deep products only: the first way has 1.1 to 2 times the rate of the second at depths
+/// up to 1024.
 bool packs(const ProductShape& shape, memory::data_type type) {
   const bool tall = shape.a_op == Transpose::no && shape.m >= 2048;
   return tall || (type == memory::data_type::bf16 && uses_tiles() && shape.k < 2048);
@@ -64,11 +66,11 @@ memory::desc describe(Transpose op, std::int64_t rows, std::int64_t columns,
 struct Prepared {
   dnnl::matmul product;
   memory a, b, c, scratch;
-  dnnl::reorder pack;  ///< of B, into `packed`; empty where the product reads B as it is
+  dnnl::reorder pack;  ///< packs B into `packed`; empty if the product reads B unpacked
   memory packed;
 };
 
-/// Memory that is reused by all products, aligned to pages.
+/// Page-aligned memory that all products reuse.
 class Scratch {
  public:
   void fit(const memory::desc& description) {
@@ -131,7 +133,7 @@ class Library {
       attributes.set_post_ops(after);
     }
     const bool pack = packs(shape, in);
-    // Named, since the choice of an implementation goes back to it.
+    // Named, since the choice of an implementation refers to it.
     const dnnl::matmul::desc product(a, pack ? any : b, c);
     dnnl::matmul::primitive_desc chosen(product, attributes, engine_);
     if (!pack) choose_blas(chosen, product, attributes);
@@ -151,7 +153,7 @@ class Library {
     return made;
   }
 
-  /// The second way, where the library offers it.
+  /// Chooses the second way (BLAS), if the library offers it.
   void choose_blas(dnnl::matmul::primitive_desc& chosen, const dnnl::matmul::desc& product,
                    const dnnl::primitive_attr& attributes) const {
     dnnl::matmul::primitive_desc candidate(product, attributes, engine_);
@@ -163,7 +165,7 @@ class Library {
     } while (candidate.next_impl());
   }
 
-  /// Bounds what a run with ever new numbers of rows keeps.
+  /// Bounds what a run with ever new numbers of rows would keep.
   static constexpr std::size_t kKept = 512;
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};

@@ -19,7 +19,7 @@ constexpr std::int64_t kPartRows = 512;
 using Host = Kokkos::DefaultHostExecutionSpace;
 using Scratch = std::vector<float>;
 
-/// body(first, last) for parts of [0, count), on all threads.
+/// Calls body(first, last) for parts of [0, count), on all threads.
 template <typename Body>
 void for_parts(const char* label, std::int64_t count, const Body& body) {
   constexpr std::int64_t kPart = 4096;
@@ -44,7 +44,7 @@ void narrow_all(const float* from, std::int64_t count, bfloat16* to) {
   });
 }
 
-/// Room for `count` numbers that stays from call to call.
+/// Returns room for `count` numbers, kept between calls.
 float* room(Scratch& scratch, std::int64_t count) {
   const auto size = static_cast<std::size_t>(count);
   if (scratch.size() < size) scratch.resize(size);
@@ -70,7 +70,7 @@ class Widened {
     return to;
   }
 
-  /// A is [m, k]: some rows of A and C after others.
+  /// Handles A [m, k]: some rows of A and C at a time.
   template <typename Out>
   void rows(const ProductShape& shape, float alpha, const bfloat16* a, const float* b, float beta,
             Out* c) {
@@ -84,8 +84,8 @@ class Widened {
     }
   }
 
-  /// A is [k, m]: some rows of A and B after others, each part added to those before. A transposed
-  /// B, which the model's products do not have, is one part.
+  /// Handles A [k, m]: some rows of A and B at a time, each part added to the earlier ones. A
+  /// transposed B, which the model's products do not have, is one part.
   template <typename Out>
   void depths(const ProductShape& shape, float alpha, const bfloat16* a, const bfloat16* b,
               float beta, Out* c) {
@@ -101,7 +101,7 @@ class Widened {
     });
   }
 
-  /// product(C in float32), which begins with what C holds where beta reads it.
+  /// Calls product(C in float32), initialised with C if beta reads it.
   template <typename Out, typename Product>
   void with_sums(Out* c, std::int64_t count, float beta, const Product& product) {
     if constexpr (std::is_same_v<Out, float>) {

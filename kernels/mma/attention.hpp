@@ -9,14 +9,14 @@
 
 namespace cadenza::kernels::mma {
 
-/// head_dims that there are kernels for.
+/// Supported head_dims.
 inline constexpr int kHeadDims[] = {32, 64, 96, 128};
 inline bool fits(const AttentionShape& shape) {
   return std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims);
 }
 
-/// Puts a pass on the stream. Shapes that `fits` takes. Deterministic: nothing is written by two
-/// blocks.
+/// Puts a pass on the stream, for shapes that `fits` accepts. Deterministic: no two blocks write
+/// the same element.
 void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list);
 

@@ -13,8 +13,8 @@ namespace cadenza::kernels::mma {
 
 template <int kDim>
 struct QueryGradientShape {
-  /// Of a unit: queries. On sm_80, eight warps are to be on a multiprocessor: one block has them
-  /// where two do not fit into shared memory.
+  /// Queries of a unit. On sm_80, a multiprocessor should have eight warps: in one block if two do
+  /// not fit into shared memory.
   static constexpr int kRows = kDim > 96 ? 256 : 128;
   static constexpr int kThreads = kRows / kWarpRows * 32;
   static constexpr int kBlocks = kDim > 96 ? 1 : kDim > 32 ? 2 : 3;
@@ -69,7 +69,7 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thr
     add_product_of_sums<kDim>(thread_, dscores, keys, 0, dq_);
   }
 
-  /// Scores to probabilities, and the gradients of these to gradients of scores.
+  /// Turns scores into probabilities, and gradients of these into gradients of scores.
   CADENZA_DEVICE void find_gradients(const Visible& visible, Scores& scores, Scores& dscores) {
     if (!visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile)) {
       const auto seen = [&](int query) { return keys_of(visible, query); };
@@ -101,15 +101,15 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thr
 
 template <int kDim>
 struct KeyGradientShape {
-  /// Warps of the same 32 keys. Sums of dK and dV over more than 64 columns would not fit into the
-  /// registers of one: two compute the probabilities of half of the queries each, which pass
-  /// through shared memory, and sum half of the columns.
+  /// Number of warps that share the same 32 keys. Sums of dK and dV over more than 64 columns would
+  /// not fit into the registers of one warp: two compute the probabilities of half of the queries
+  /// each, exchange them through shared memory, and sum half of the columns.
   static constexpr int kShare = kDim > 64 ? 2 : 1;
-  static constexpr int kRows = 128;  ///< of a unit: keys
+  static constexpr int kRows = 128;  ///< keys of a unit
   static constexpr int kThreads = kShare * kRows / kWarpRows * 32;
   static constexpr int kBlocks = kDim > 64 ? 1 : kDim > 32 ? 2 : 3;
   static constexpr int kTile = kQueryTile;
-  static constexpr int kPart = 32;  ///< of them, sums of two products in registers
+  static constexpr int kPart = 32;  ///< queries at once: sums of two products in registers
   static constexpr int kColumns = kDim / kShare;
   static constexpr int kKeys = 0;
   static constexpr int kValues = kRows * kDim;
@@ -117,11 +117,11 @@ struct KeyGradientShape {
     return 2 * (kRows + stage * kTile) * kDim;
   }
   CADENZA_DEVICE static constexpr int dout(int stage) { return queries(stage) + kTile * kDim; }
-  /// Probabilities [kRows, kTile] and their gradients, of warps that share keys.
+  /// Probabilities [kRows, kTile] and their gradients, for warps that share keys.
   static constexpr int kScores = 2 * (kRows + 2 * kTile) * kDim;
   static constexpr int kDscores = kScores + (kShare > 1 ? kRows * kTile : 0);
   static constexpr int kWalk = 2 * kDscores - kScores;
-  /// Two arrays of floats for every stage, behind the tiles.
+  /// Place of two arrays of floats per stage, behind the tiles.
   CADENZA_DEVICE static constexpr int statistics(int stage) {
     return kWalk + kWalkBits + stage * 2 * kTile * kFloat;
   }
@@ -131,24 +131,24 @@ struct KeyGradientShape {
   static constexpr int kFloat = sizeof(float) / sizeof(Bits);
 };
 
-/// A tile of queries of one head that see some key of a unit: one of a walk over the unit's
-/// entries, their tiles, the heads.
+/// A tile of queries of one head that see some key of a unit. It walks over the unit's entries,
+/// their tiles, the heads.
 template <int kDim, int kTile>
 struct QueryTile {
-  const Bits* rotated = nullptr;  ///< first row, of the tile's head
+  const Bits* rotated = nullptr;  ///< first row of the tile's head
   const Bits* dout = nullptr;
   const float* lse = nullptr;
   const float* delta = nullptr;
   int stride = 0;  ///< in heads
-  int head = 0;    ///< of `heads`, those of the entry and the unit
+  int head = 0;    ///< number among `heads`, which entry and unit have in common
   int heads = 0;
-  int left = 0;  ///< queries from the first one on, until the entry's end; 0: there is no tile
+  int left = 0;  ///< queries from the first one to the entry's end; 0: no tile
   int entry = 0;
   Visible visible;
 
   CADENZA_DEVICE bool done() const { return left <= 0; }
   CADENZA_DEVICE int queries() const { return left < kTile ? left : kTile; }
-  /// The first tile of a unit.
+  /// Moves to the first tile of a unit.
   CADENZA_DEVICE void start(const Problem& problem, const Unit& unit) {
     enter(problem, unit, unit.first_entry);
   }
@@ -172,7 +172,7 @@ struct QueryTile {
     delta += rows_of_heads;
   }
 
-  /// The first tile of the first entry from `from` on that has one.
+  /// Moves to the first tile of the first entry, from `from` on, that has one.
   CADENZA_DEVICE void enter(const Problem& problem, const Unit& unit, int from) {
     left = 0;
     for (entry = from; entry < unit.last_entry; ++entry) {
@@ -250,7 +250,7 @@ class KeyGradient
     thread_.copy_number(to, from + (inside ? query * tile.stride : 0), inside);
   }
 
-  /// Rows of the products are keys, columns are queries.
+  /// Computes gradients. Rows of the products are keys, columns are queries.
   CADENZA_DEVICE void differentiate(const Visible& visible, int stage) {
     constexpr int kPart = Shape::kPart;
     if constexpr (Shape::kShare == 1) {
@@ -273,7 +273,7 @@ class KeyGradient
         store(scores, part, shared_ + Shape::kScores);
         store(dscores, part, shared_ + Shape::kDscores);
       }
-      thread_.barrier();  // the other half of the probabilities is there
+      thread_.barrier();  // the other half of the probabilities is complete
       CADENZA_ROLL
       for (int query = 0; query < Shape::kTile; query += 16) {
         if (visible.sees_none(query / kPart * kPart, kPart, warp_row(), kWarpRows)) continue;
@@ -283,7 +283,7 @@ class KeyGradient
     }
   }
 
-  /// Probabilities of queries [part, + kPart) and their gradients.
+  /// Computes probabilities of queries [part, + kPart) and their gradients.
   CADENZA_DEVICE void compute(const Visible& visible, int stage, int part, Scores& scores,
                               Scores& dscores) {
     clear(scores);
@@ -295,7 +295,7 @@ class KeyGradient
     find_gradients(visible, stage, part, scores, dscores);
   }
 
-  /// Scores to probabilities, and the gradients of these to gradients of scores.
+  /// Turns scores into probabilities, and gradients of these into gradients of scores.
   CADENZA_DEVICE void find_gradients(const Visible& visible, int stage, int part, Scores& scores,
                                      Scores& dscores) {
     if (!visible.sees_all(part, Shape::kPart, warp_row(), kWarpRows)) {
@@ -315,7 +315,7 @@ class KeyGradient
     }
   }
 
-  /// Rounded, to columns [part, + kPart) of an array [kRows, kTile].
+  /// Stores scores, rounded, to columns [part, + kPart) of an array [kRows, kTile].
   CADENZA_DEVICE void store(const Scores& scores, int part, Bits* to) const {
     CADENZA_UNROLL
     for (int block = 0; block < 2; ++block) {
@@ -332,7 +332,7 @@ class KeyGradient
     }
   }
 
-  /// sums += columns [query, + 16) of an array [kRows, kTile] in shared memory times rows of
+  /// Adds to sums: columns [query, + 16) of an array [kRows, kTile] in shared memory times rows of
   /// `right`.
   CADENZA_DEVICE void add_product(int left, const Bits* right, int query,
                                   Sums<Shape::kColumns>& sums) const {
@@ -341,7 +341,7 @@ class KeyGradient
     add_product_of_columns<kDim>(thread_, a, right, query, share() * Shape::kColumns, sums);
   }
 
-  /// Adds the sums to memory and begins new ones.
+  /// Adds the sums to memory and starts new ones.
   CADENZA_DEVICE void add_sums() {
     CADENZA_UNROLL
     for (int block = 0; block < 2; ++block) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a CUDA build alone, and without Kokkos: a test
+// Part of CUDA builds only, and without Kokkos: a test
 // (end_to_end/tooling/test_tensor_core_binaries.py) compiles this file by itself for several
-// architectures and looks at what comes out.
+// architectures and inspects the result.
 #ifdef __CUDACC__
 
 #include "cuda_kernels.hpp"
@@ -16,7 +16,8 @@
 namespace cadenza::kernels::mma {
 namespace {
 
-/// A pass over one unit. kBlocks of them are to fit on a multiprocessor: what bounds registers.
+/// Runs a pass over one unit. kBlocks of them should fit on a multiprocessor, which limits
+/// registers.
 template <template <int, typename> typename Pass, int kDim, int kThreads, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem problem) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -26,12 +27,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem pro
                            reinterpret_cast<Bits*>(shared))
       .run();
 #else
-  __trap();  // is_available() says so before
+  __trap();  // is_available() prevents this
 #endif
 }
 
-/// Shared memory of a multiprocessor of sm_80, which has less than sm_90 and sm_100, and what a
-/// block may have of it. With every block goes 1 KiB of the system's.
+/// Shared memory of a multiprocessor of sm_80, which has less than sm_90 and sm_100, and the most
+/// that a block may use of it. The system takes 1 KiB per block.
 constexpr int kMultiprocessor = 164 * 1024;
 constexpr int kMostOfABlock = kMultiprocessor - 1024;
 
@@ -46,7 +47,7 @@ void start(const Problem& problem, int units, cudaStream_t stream) {
   check(cudaGetLastError(), "attention on tensor cores");
 }
 
-/// Calls work(Dim) with a constant.
+/// Calls work(Dim) with the head_dim as a constant.
 template <typename Work>
 auto with_head_dim(int head_dim, const Work& work) {
   switch (head_dim) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for tensor cores, put on a stream. Arrays of the problem are the device's.
+// Launches the kernels for tensor cores on a stream. Arrays of the problem are the device's.
 #pragma once
 
 #include "../device/problem.hpp"
@@ -10,15 +10,15 @@ namespace cadenza::kernels::mma {
 
 using namespace device;
 
-/// Whether the device has bfloat16 in its tensor cores, and shared memory as sm_80 has: devices for
-/// data centres from sm_80 on.
+/// Whether the device has bfloat16 in its tensor cores and as much shared memory as sm_80:
+/// data-centre devices from sm_80 on.
 bool is_available();
 
-/// Rows of a unit of a pass.
+/// Number of rows of a unit in a pass.
 int unit_rows(Grid grid, int head_dim);
 
-/// One block for each of `units` units.
-/// @throws Error(internal) where the device refuses
+/// Launches one block for each of `units` units.
+/// @throws Error(internal) if the device refuses
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream);
 
 }  // namespace cadenza::kernels::mma

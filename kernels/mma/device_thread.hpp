@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread of a block on a device: what the kernels of this folder do that C++ has no words for.
-// tests/unit/kernels/emulated_block.hpp has a second thread of the same interface, on the host.
+// A thread of a block on a device: operations of this folder's kernels that C++ cannot express.
+// tests/unit/kernels/emulated_block.hpp has a thread with the same interface on the host.
 #pragma once
 
 #include "../device/problem.hpp"
@@ -15,12 +15,12 @@ class DeviceThread : public device::DeviceThread {
   __device__ __forceinline__ int index() const { return index_; }
   __device__ __forceinline__ void barrier() const {
     __syncthreads();
-    // To the compiler it is another number now. It would keep all addresses of a tile for the next
-    // one otherwise, in registers that sums need.
+    // Hides the number from the compiler, which would otherwise keep all addresses of a tile for
+    // the next one, in registers that sums need.
     asm volatile("" : "+r"(index_));
   }
 
-  /// 16 bytes to shared memory, there after the group's wait; zeros where they are not `inside`.
+  /// Copies 16 bytes to shared memory, present after the group's wait; zeros unless `inside`.
   __device__ __forceinline__ void copy(Bits* to, const Bits* from, bool inside) const {
     const int bytes = inside ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address(to)), "l"(from),
@@ -31,13 +31,13 @@ class DeviceThread : public device::DeviceThread {
   __device__ __forceinline__ void commit() const {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
   }
-  /// Until this thread's copies are there, but for those of its last kLater groups.
+  /// Waits for this thread's copies, except those of its last kLater groups.
   template <int kLater>
   __device__ __forceinline__ void wait() const {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(kLater) : "memory");
   }
 
-  /// Four matrices of 8 x 8; lane l names a row of matrix l / 8.
+  /// Loads four matrices of 8 x 8; lane l names a row of matrix l / 8.
   __device__ __forceinline__ void load(unsigned (&to)[4], const Bits* row) const {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -50,7 +50,7 @@ class DeviceThread : public device::DeviceThread {
                  : "r"(address(row))
                  : "memory");
   }
-  /// sum [16, 8] += left [16, 16] right [16, 8].
+  /// Computes sum [16, 8] += left [16, 16] right [16, 8].
   __device__ __forceinline__ void multiply_add(float (&sum)[4], const unsigned (&left)[4],
                                                unsigned right0, unsigned right1) const {
     asm volatile(
@@ -59,7 +59,7 @@ class DeviceThread : public device::DeviceThread {
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
   }
-  /// Whether it is true for some lane of the warp.
+  /// Whether `of` is true in some lane of the warp.
   __device__ __forceinline__ bool any(bool of) const { return __any_sync(0xffffffffu, of) != 0; }
 
  private:

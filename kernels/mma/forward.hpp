@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward pass on tensor cores: a block owns 128 queries of one head and walks over the keys that
-// they see; a warp has 32 of the queries, their maximum, sum and O in registers (FlashAttention-2,
-// algorithm 1, and its shape for sm_80). Keys and values of the next tile arrive while this one is
+// they see; a warp holds 32 of the queries, their maximum, sum and O in registers
+// (FlashAttention-2, algorithm 1, and its shape for sm_80). Keys and values of the next tile are
+// copied while this one is computed.
 // computed.
 #pragma once
 
@@ -15,9 +16,9 @@ namespace cadenza::kernels::mma {
 
 template <int kDim>
 struct ForwardShape {
-  static constexpr int kRows = 128;  ///< of a unit: queries
+  static constexpr int kRows = 128;  ///< queries of a unit
   static constexpr int kThreads = kRows / kWarpRows * 32;
-  static constexpr int kBlocks = kDim > 32 ? 2 : 3;  ///< of a multiprocessor, by registers
+  static constexpr int kBlocks = kDim > 32 ? 2 : 3;  ///< per multiprocessor, limited by registers
   static constexpr int kTile = kDim > 96 ? 32 : 64;  ///< keys at once: two blocks fit on sm_80
   static constexpr int kQueries = 0;
   CADENZA_DEVICE static constexpr int keys(int stage) { return (kRows + 2 * stage * kTile) * kDim; }
@@ -70,8 +71,8 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     add_product_of_sums<kDim>(thread_, scores, values, 0, out_);
   }
 
-  /// Scores to probabilities. What was summed before decays by the maximum's growth; where no row
-  /// of the warp has a new maximum, and that is soon the rule, it stays as it is.
+  /// Turns scores into probabilities. Earlier sums decay by the growth of the maximum; if no row of
+  /// the warp has a new maximum, which soon is the rule, they stay unchanged.
   CADENZA_DEVICE void online_softmax(const Visible& visible, Scores& scores) {
     constexpr auto kExponent = Exponent::difference_first;
     const float scale = problem_.scale * kLog2e;

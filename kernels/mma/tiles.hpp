@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the passes share: tiles from memory to shared memory, products of a warp, the walk over a
+// Shared by the passes: tiles from memory to shared memory, products of a warp, the walk over a
 // unit's keys. `Thread` is DeviceThread or, on the host, EmulatedThread.
 #pragma once
 
@@ -12,16 +12,16 @@ namespace cadenza::kernels::mma {
 inline constexpr int kQueryTile = 64;  ///< queries that dK and dV take at once
 inline constexpr int kTilesPerFlush = kQueriesPerFlush / kQueryTile;
 
-/// Rows of a unit that a warp computes: twice those of an instruction, so that what is read from
-/// shared memory for the right factor of a product is multiplied twice.
+/// Rows of a unit per warp: twice those of an instruction, so that every right factor read from
+/// shared memory is multiplied twice.
 inline constexpr int kWarpRows = 32;
 
 /// A lane's part of a result [kWarpRows, kColumns]: two fragments, of 16 rows each.
 template <int kColumns>
 using Sums = float[2][kColumns / 8][4];
 
-/// Begins to copy `rows` rows to a tile [kCount, kDim]; the others become zeros. A thread has one
-/// column of chunks, every kStep-th row: chunks lie there in the same order.
+/// Starts to copy `rows` rows to a tile [kCount, kDim]; the others become zeros. A thread copies
+/// one column of chunks in every kStep-th row, for which chunks have the same order.
 template <int kDim, int kCount, int kThreads, typename Thread>
 CADENZA_DEVICE void copy_tile(const Thread& thread, const HeadRows<const Bits>& from, int rows,
                               Bits* to) {
@@ -69,7 +69,7 @@ CADENZA_DEVICE void multiply_add(const Thread& thread, const unsigned (&left)[2]
   }
 }
 
-/// The left factors of rows [row, + kWarpRows), 16 columns from `column` on.
+/// Loads the left factors of rows [row, + kWarpRows), 16 columns from `column` on.
 template <int kDim, typename Thread>
 CADENZA_DEVICE void load_left(const Thread& thread, const Bits* tile, int row, int column,
                               unsigned (&left)[2][4]) {
@@ -81,8 +81,8 @@ CADENZA_DEVICE void load_left(const Thread& thread, const Bits* tile, int row, i
   }
 }
 
-/// sums [kWarpRows, 8 kTiles] += rows [left_row, + kWarpRows) of `left` times rows [right_row,
-/// + 8 kTiles) of `right`, over their kDim columns.
+/// Adds to sums [kWarpRows, 8 kTiles]: rows [left_row, + kWarpRows) of `left` times rows
+/// [right_row, + 8 kTiles) of `right`, over their kDim columns.
 template <int kDim, int kTiles, typename Thread>
 CADENZA_DEVICE void add_product_of_rows(const Thread& thread, const Bits* left, int left_row,
                                         const Bits* right, int right_row,
@@ -103,8 +103,8 @@ CADENZA_DEVICE void add_product_of_rows(const Thread& thread, const Bits* left, 
   }
 }
 
-/// sums [kWarpRows, 8 kTiles] += left [kWarpRows, 16] times rows [right_row, + 16) of `right`, of
-/// which it takes the columns from `column` on.
+/// Adds to sums [kWarpRows, 8 kTiles]: left [kWarpRows, 16] times rows [right_row, + 16) of
+/// `right`, in the columns from `column` on.
 template <int kDim, int kTiles, typename Thread>
 CADENZA_DEVICE void add_product_of_columns(const Thread& thread, const unsigned (&left)[2][4],
                                            const Bits* right, int right_row, int column,
@@ -120,8 +120,8 @@ CADENZA_DEVICE void add_product_of_columns(const Thread& thread, const unsigned 
   }
 }
 
-/// The same for a left factor [kWarpRows, 8 kDepth] that a warp has in registers as sums: rounded
-/// to bfloat16 they are in their places.
+/// Adds a product with a left factor [kWarpRows, 8 kDepth] that a warp holds as sums in registers:
+/// rounded to bfloat16, they are in their places.
 template <int kDim, int kDepth, int kTiles, typename Thread>
 CADENZA_DEVICE void add_product_of_sums(const Thread& thread, const float (&left)[2][kDepth][4],
                                         const Bits* right, int right_row,
@@ -135,20 +135,20 @@ CADENZA_DEVICE void add_product_of_sums(const Thread& thread, const float (&left
   }
 }
 
-/// A tile of keys that some query of a unit sees: one of a walk over the unit's entries.
+/// A tile of keys that some query of a unit sees. It walks over the unit's entries.
 template <int kDim, int kTile>
 struct KeyTile {
   const Bits* k = nullptr;  ///< first row
   const Bits* v = nullptr;
   int stride = 0;
-  int left = 0;  ///< keys from the first one on, until the entry's end; 0: there is no tile
+  int left = 0;  ///< keys from the first one to the entry's end; 0: no tile
   int entry = 0;
   int rotation = 0;
   Visible visible;
 
   CADENZA_DEVICE bool done() const { return left <= 0; }
   CADENZA_DEVICE int keys() const { return left < kTile ? left : kTile; }
-  /// The first tile of a unit.
+  /// Moves to the first tile of a unit.
   CADENZA_DEVICE void start(const Problem& problem, const Unit& unit) {
     enter(problem, unit, unit.first_entry);
   }
@@ -161,7 +161,7 @@ struct KeyTile {
   }
 
  private:
-  /// The first tile of the first entry from `from` on that has one.
+  /// Moves to the first tile of the first entry, from `from` on, that has one.
   CADENZA_DEVICE void enter(const Problem& problem, const Unit& unit, int from) {
     left = 0;
     for (entry = from; entry < unit.last_entry; ++entry) {
@@ -180,12 +180,12 @@ struct KeyTile {
   }
 };
 
-/// Room for the four tiles of a walk that a block has in hand.
+/// Room for the four tiles of a walk that a block handles at a time.
 inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
 
-/// What every pass has: its thread of a block, the unit that the block owns, which of the unit's
-/// rows the thread's sums belong to, and the walk over tiles of the other side. kShare warps have
-/// the same rows.
+/// Base of all passes: its thread of a block, the unit that the block owns, the unit's rows to
+/// which the thread's sums belong, and the walk over tiles of the other side. kShare warps have the
+/// same rows.
 template <typename Shape, typename Tile, typename Thread, int kShare = 1>
 class PassOverUnit {
  public:
@@ -196,15 +196,15 @@ class PassOverUnit {
  protected:
   CADENZA_DEVICE int lane() const { return thread_.index() % 32; }
   CADENZA_DEVICE int warp_row() const { return thread_.index() / 32 / kShare * kWarpRows; }
-  /// Which of the warps of the same rows.
+  /// Number of the warp among those of the same rows.
   CADENZA_DEVICE int share() const { return thread_.index() / 32 % kShare; }
-  /// A lane's first row in a fragment, of the unit; half 1 is eight rows on.
+  /// A lane's first row in a fragment, counted in the unit; half 1 is eight rows later.
   CADENZA_DEVICE int row(int block, int half = 0) const {
     return warp_row() + 16 * block + sum_row(lane()) + 8 * half;
   }
   CADENZA_DEVICE int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
 
-  /// Sums of what rows do not see become `value`. @param seen  seen(row)
+  /// Sets sums that rows do not see to `value`. @param seen  seen(row)
   template <int kTiles, typename Seen>
   CADENZA_DEVICE void apply_mask(const Seen& seen, float value, float (&sums)[2][kTiles][4]) const {
     CADENZA_UNROLL
@@ -214,24 +214,24 @@ class PassOverUnit {
     }
   }
 
-  /// Waits for what all threads copied.
+  /// Waits for the copies of all threads.
   CADENZA_DEVICE void wait_for_copies() const {
     thread_.commit();
     thread_.template wait<0>();
     thread_.barrier();
   }
 
-  /// Of the turn before, of this turn, and of the next two.
+  /// Returns the tile of the previous turn, of this turn, or of one of the next two.
   CADENZA_DEVICE Tile& tile(int turn) const {
     static_assert(4 * sizeof(Tile) <= kWalkBits * sizeof(Bits));
     return reinterpret_cast<Tile*>(shared_ + Shape::kWalk)[turn % 4];
   }
 
-  /// first() before the first tile, then, for every tile, copy(tile, stage) and, once it is there,
-  /// compute(turn), whose stage is turn % 2; flush() after every kTilesPerFlush tiles and after the
-  /// last. The next tile arrives while one is computed: there are two stages. The walk is in shared
-  /// memory, where it takes no registers: one thread goes on while the tile that it found last is
-  /// copied. Returns the number of turns.
+  /// Calls first() before the first tile, then, for every tile, copy(tile, stage) and, once it has
+  /// arrived, compute(turn), whose stage is turn % 2; flush() after every kTilesPerFlush tiles and
+  /// after the last. The next tile arrives while one is computed: there are two stages. The walk is
+  /// in shared memory, where it takes no registers: one thread advances it while the last tile it
+  /// found is copied. Returns the number of turns.
   template <typename First, typename Copy, typename Compute, typename Flush>
   CADENZA_DEVICE int for_each_tile(const First& first, const Copy& copy, const Compute& compute,
                                    const Flush& flush) {
@@ -248,7 +248,7 @@ class PassOverUnit {
     while (!tile(turn).done()) {
       CADENZA_ROLL
       do {
-        wait_for_copies();  // of this tile; and all have read the one before
+        wait_for_copies();  // for this tile; and all have read the previous one
         if (!tile(turn + 1).done()) {
           copy(tile(turn + 1), (turn + 1) % 2);
           if (thread_.index() == 0) find_after(turn + 1);
@@ -272,7 +272,7 @@ class PassOverUnit {
   }
 };
 
-/// A pass over queries of one head, which meets the keys that they see.
+/// A pass over queries of one head and the keys that they see.
 template <int kDim, typename Shape, typename Thread>
 class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, Thread> {
   using Tile = KeyTile<kDim, Shape::kTile>;
@@ -284,7 +284,7 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
  protected:
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_, Base::rows, Base::tile;
 
-  /// Begins to copy the unit's rows of an array [rows, heads, kDim] to `to` in shared memory.
+  /// Starts to copy the unit's rows of an array [rows, heads, kDim] to `to` in shared memory.
   CADENZA_DEVICE void copy_rows(const Bits* array, int to) {
     const Queries& buffer = problem_.queries[unit_.buffer];
     copy_tile<kDim, Shape::kRows, Shape::kThreads>(
@@ -292,8 +292,8 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
         shared_ + to);
   }
 
-  /// begin(rotation) before tiles under one rotation, end(rotation) after them, and
-  /// compute(visible, keys, values) for every tile, once all that was copied is there.
+  /// Calls begin(rotation) before tiles under one rotation, end(rotation) after them, and
+  /// compute(visible, keys, values) for every tile, once its copies have arrived.
   template <typename Begin, typename End, typename Compute>
   CADENZA_DEVICE void for_each_tile(const Begin& begin, const End& end, const Compute& compute) {
     const int turns =

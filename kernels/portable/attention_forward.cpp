@@ -20,7 +20,7 @@ struct ForwardPass {
   int out = 0;      ///< rows [query tile, dim], not divided by the sum yet
   int peak = 0;     ///< [query tile] running maximum of the logits
   int sum = 0;      ///< [query tile] running sum of exp(logit - peak)
-  int lost = 0;     ///< [query tile] what its rounding has taken from the sum
+  int lost = 0;     ///< [query tile] rounding errors of the sum
   int head_size = 0;
   // Per step:
   int keys = 0;    ///< rows [key tile, dim]
@@ -28,7 +28,7 @@ struct ForwardPass {
   int scores = 0;  ///< [key tile, query tile] logits, then probabilities
   int begins = 0;  ///< [query tile] first key that a query sees
   int ends = 0;    ///< [query tile] key behind the last one
-  int decay = 0;   ///< [query tile] what the older state is multiplied by
+  int decay = 0;   ///< [query tile] factor of the older state
 
   explicit ForwardPass(const Problem<Real>& of) : problem(of) {
     ScratchPlan head;
@@ -67,7 +67,7 @@ struct ForwardPass {
     }
   }
 
-  /// The map of the entry before.
+  /// Returns the map of the previous entry.
   KOKKOS_FUNCTION const PositionMap& before(int entry) const {
     return problem.tasks(problem.entries(entry - 1)).task.q_positions;
   }
@@ -152,8 +152,8 @@ struct ForwardPass {
                       scratch + decay + row});
   }
 
-  /// Logits to probabilities for a pack of queries. A row that sees nothing keeps its state: its
-  /// decay is exactly 1 or, where the state is empty still, multiplies zeros.
+  /// Turns logits into probabilities for a pack of queries. A row that sees no key keeps its state:
+  /// its decay is exactly 1 or, if its state is still empty, multiplies zeros.
   KOKKOS_FUNCTION static void softmax_step(int count, Real* logits, Pack<Real> begin,
                                            Pack<Real> end, Real* peaks, Real* decays, Real* sums,
                                            Real* lost) {
@@ -185,7 +185,7 @@ struct ForwardPass {
     const Pack<Real> old = load(sums) * decay;
     const Pack<Real> addend = load(lost) * decay + added;
     const Pack<Real> total = old + addend;
-    const Pack<Real> taken = total - old;  // of addend; the rest is lost (Knuth's two-sum)
+    const Pack<Real> taken = total - old;  // part of addend; the rest is lost (Knuth's two-sum)
     store(lost, (old - (total - taken)) + (addend - taken));
     store(sums, total);
   }
@@ -201,13 +201,13 @@ struct ForwardPass {
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
       const Real total = state[sum + r] + state[lost + r];
       const Real highest = state[peak + r];
-      // No key seen, neither before nor now.
+      // No key was seen, neither before nor now.
       if (highest == -Kokkos::Experimental::infinity_v<Real> && total == 0) return;
       const Real* from = state + out + r * problem.dim_pitch;
       Real* to = result.data + r * result.stride;
       const Real weight = 1 / total;
       for (int d = 0; d < dim; ++d) to[d] = from[d] * weight;
-      // Where all logits are -inf, an overflow, there is no softmax.
+      // If all logits are -inf (an overflow), there is no softmax.
       lse[r * place.stride] =
           total > 0 ? highest + Kokkos::log(total) : Kokkos::Experimental::quiet_NaN_v<Real>;
     });

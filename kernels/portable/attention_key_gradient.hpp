@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Second pass of the backward: a unit owns keys and values, goes through the queries that see them
+// Second pass of the backward: a unit owns keys and values, walks over the queries that see them
 // and sums dK and dV over all query heads of their group in scratch.
 #pragma once
 
@@ -68,7 +68,7 @@ struct KeyGradientPass {
     add_sums(team, unit, scratch);
   }
 
-  /// Adds the sums in scratch to memory and begins new ones.
+  /// Adds the sums in scratch to memory and starts new ones.
   KOKKOS_FUNCTION void add_sums(const Member& team, const Unit& unit, Real* scratch) const {
     const KeyRows<Real> buffer = problem.keys(unit.buffer);
     const int rows = static_cast<int>(unit.end - unit.begin);
@@ -82,7 +82,7 @@ struct KeyGradientPass {
     team.team_barrier();
   }
 
-  /// `tiles`: of queries that the unit has taken so far.
+  /// Adds one task's gradients. `tiles`: tiles of queries that the unit has taken so far.
   KOKKOS_FUNCTION void differentiate(const Member& team, const Unit& unit, const TaskRows& entry,
                                      Real* scratch, std::size_t& tiles) const {
     const Task& task = entry.task;
@@ -147,8 +147,8 @@ struct KeyGradientPass {
                       dim_pitch, nullptr});
   }
 
-  /// P = exp(S - lse) and dS = P * (dP - delta) of one query, in place; 0 outside keys [begin,
-  /// end).
+  /// Computes P = exp(S - lse) and dS = P * (dP - delta) of one query, in place; 0 outside keys
+  /// [begin, end).
   KOKKOS_FUNCTION static void probabilities(int begin, int end, int columns, Real* logits, Real* dp,
                                             Real lse, Real delta) {
     const Pack<Real> row_lse = broadcast(lse);

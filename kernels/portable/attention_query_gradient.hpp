@@ -51,7 +51,7 @@ struct QueryGradientPass {
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     const Unit unit = problem.units(team.league_rank());
     Real* scratch = scratch_of<Real>(team, scratch_level, scratch_size);
-    // Queries and dQ are those of one map of positions at a time.
+    // Scratch holds queries and dQ of one map of positions at a time.
     for (int first = unit.first_entry, last = first; first < unit.last_entry; first = last) {
       const PositionMap map = positions_of(first);
       for (int head = unit.head_begin; head < unit.head_end; ++head) {
@@ -144,7 +144,8 @@ struct QueryGradientPass {
                       state + dq + row * dim_pitch, dim_pitch, nullptr});
   }
 
-  /// dS = P * (dP - delta) with P = exp(S - lse), for a pack of queries; in place of the logits.
+  /// Computes dS = P * (dP - delta) with P = exp(S - lse), for a pack of queries, in place of the
+  /// logits.
   KOKKOS_FUNCTION static void score_gradient(int count, Real* logits, const Real* dp,
                                              Pack<Real> begin, Pack<Real> end, Pack<Real> lse,
                                              Pack<Real> delta) {

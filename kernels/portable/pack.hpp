@@ -53,7 +53,7 @@ inline Pack<Real> broadcast(Real value) {
 template <typename Real>
 inline Pack<Real> load(const Real* from) {
   Pack<Real> pack;
-  __builtin_memcpy(&pack, from, sizeof(pack));  // no alignment asked for
+  __builtin_memcpy(&pack, from, sizeof(pack));  // needs no alignment
   return pack;
 }
 
@@ -62,15 +62,16 @@ inline void store(Real* to, Pack<Real> pack) {
   __builtin_memcpy(to, &pack, sizeof(pack));
 }
 
-/// Lanes of `a` where `below < limit`, of `b` elsewhere.
+/// Returns lanes of `a` where `below < limit`, of `b` elsewhere.
 template <typename Real>
 inline Pack<Real> select_less(Pack<Real> below, Pack<Real> limit, Pack<Real> a, Pack<Real> b) {
   return below < limit ? a : b;
 }
 
-/// e^x for x <= 0. Relative error below 1.3e-7 in [-87, 0]; 0 below -87 (where floats turn
-/// subnormal); NaN stays NaN and e^0 is exactly 1. 1 for x > 0: a logit less the largest, or less
-/// lse, is above 0 only by its rounding, and where logits are huge that rounding is of any size.
+/// Returns e^x for x <= 0. Relative error below 1.3e-7 in [-87, 0]; 0 below -87 (where floats
+/// become subnormal); NaN stays NaN and e^0 is exactly 1. Returns 1 for x > 0: a logit less the
+/// largest, or less lse, exceeds 0 only by rounding, and for huge logits that rounding may be
+/// large.
 inline Pack<float> exponential(Pack<float> x) {
   using Bits = typename PackOf<float>::bits;
   // x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 rounds n to an integer in the low bits.
@@ -133,7 +134,7 @@ KOKKOS_INLINE_FUNCTION Real exponential(Real x) {
 
 #endif
 
-/// Lanes of `a` where `begin <= key < end`, of `b` elsewhere.
+/// Returns lanes of `a` where `begin <= key < end`, of `b` elsewhere.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION Pack<Real> select_seen(Pack<Real> key, Pack<Real> begin, Pack<Real> end,
                                               Pack<Real> a, Pack<Real> b) {

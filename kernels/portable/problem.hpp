@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call's shapes, buffers, tasks and units where the device can read them, and how units are
-// launched.
+// A call's shapes, buffers, tasks and units in memory that the device can read, and the launch of
+// units.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -23,8 +23,8 @@ inline constexpr int kMaxGroupHeads = 8;
 template <typename T>
 using DeviceList = Kokkos::View<T*, DeviceMemory>;
 
-/// As KeptArray takes it. Copies go on the stream: what is copied from pages of the host has left
-/// them when the call returns.
+/// The memory of a KeptArray. Copies go on the stream; data copied from pageable host memory has
+/// been read when the call returns.
 struct ListMemory {
   template <typename T>
   using Array = DeviceList<T>;
@@ -45,12 +45,12 @@ struct Problem {
   int kv_heads = 1;
   int group = 1;
   int dim = 1;
-  int dim_pitch = 16;  ///< of scratch matrices with a column per element of a head
+  int dim_pitch = 16;  ///< pitch of scratch matrices with one column per element of a head
   int half = 0;        ///< rotated pairs; 0: no rotation
   Real scale = 1;      ///< 1 / sqrt(dim)
   const Real* cos = nullptr;
   const Real* sin = nullptr;
-  std::int64_t positions = 0;  ///< of both tables
+  std::int64_t positions = 0;  ///< rows of both tables
   DeviceList<QueryRows<Real>> queries;
   DeviceList<KeyRows<Real>> keys;
   DeviceList<TaskRows> tasks;
@@ -64,7 +64,7 @@ class KeptProblem : public KeptTasks {
  public:
   explicit KeptProblem(const ListMemory& memory) : memory_(memory) {}
 
-  /// A call begins: what all its passes share.
+  /// Begins a call: sets what all its passes share.
   void take(const AttentionShape& shape, const RotaryTable<Real>& rotary,
             const TaskList<Real>& list) {
     Problem<Real> problem;
@@ -91,7 +91,7 @@ class KeptProblem : public KeptTasks {
     problem_ = problem;
   }
 
-  /// Of a pass.
+  /// Returns the problem of one pass.
   Problem<Real> problem(const AttentionShape& shape, const TaskList<Real>& list,
                         const UnitShape& unit_shape) {
     const auto& [units, entries] = units_.of(memory_, shape, list, unit_shape);
@@ -113,7 +113,7 @@ class KeptProblem : public KeptTasks {
   KeptUnits<ListMemory> units_;
 };
 
-/// The arrays of a call's list.
+/// Returns the arrays of a call's list.
 template <typename Real>
 KeptProblem<Real>& kept_problem(const AttentionShape& shape, const RotaryTable<Real>& rotary,
                                 const TaskList<Real>& list) {

@@ -22,7 +22,7 @@ KOKKOS_INLINE_FUNCTION constexpr int round_up(int n, int multiple) {
 }
 
 /// Packs that hold all rows of the blocks that a product of `rows` rows writes: those behind the
-/// last row may be another task's, and have to get what changes nothing.
+/// last row may belong to another task, and must get values that change nothing.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION constexpr int packs_of_blocks(int rows) {
   return round_up(round_up(rows, kBlockRows), kLanes<Real>) / kLanes<Real>;
@@ -34,7 +34,7 @@ KOKKOS_INLINE_FUNCTION constexpr int pitch(int columns) {
   return round_up(columns, 32) + 16;
 }
 
-/// How the left factor lies in memory, and what the product starts from.
+/// Layout of the left factor, and initial value of the product.
 enum class Left { rows, columns };       ///< A(i, k) at a[i * lda + k], or at a[k * lda + i]
 enum class Start { zero, add, scaled };  ///< C = AB, C += AB, C = diag(scale) C + AB
 
@@ -49,8 +49,8 @@ struct Product {
   const Real* scale = nullptr;  ///< one number per row of C, for Start::scaled
 };
 
-/// One register block of C. `p` points to the block's rows of A, columns of B, element of C. AB is
-/// summed from zero and then added: a long sum of short ones loses less than one long sum.
+/// Computes one register block of C. `p` points to the block's rows of A, columns of B, element of
+/// C. AB is summed from zero and then added: a long sum of short ones loses less than one long sum.
 template <Left kLeft, Start kStart, typename Real>
 KOKKOS_INLINE_FUNCTION void block_product(const Product<Real>& p, int depth) {
   constexpr int kWidth = kLanes<Real>;
@@ -80,8 +80,8 @@ KOKKOS_INLINE_FUNCTION void block_product(const Product<Real>& p, int depth) {
   }
 }
 
-/// C [rows, columns] from A [rows, depth] and B [depth, columns]. Rows and columns are computed in
-/// whole blocks: all three matrices have room for them, and what lies there is not meaningful.
+/// Computes C [rows, columns] from A [rows, depth] and B [depth, columns], in whole blocks of rows
+/// and columns: all three matrices need room for them, and the padding is not meaningful.
 template <Left kLeft, Start kStart, typename Member, typename Real>
 KOKKOS_INLINE_FUNCTION void tile_product(const Member& team, int rows, int columns, int depth,
                                          const Product<Real>& product) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving tiles between memory and a team's scratch: rows, transposed rows, rotation, masks.
+// Moves tiles between memory and a team's scratch: rows, transposed rows, rotation, masks.
 //
 // Names: a scratch matrix "of rows" has a row per token; "of columns" has a column per token (its
-// transpose), which is how the right factor of a product over head_dim must lie.
+// transpose), as the right factor of a product over head_dim requires.
 #pragma once
 
 #include "problem.hpp"
@@ -17,14 +17,15 @@ struct HeadRows {
   int rows = 0;
 };
 
-/// Where tokens of one head lie in the arrays of a buffer, counted in heads.
+/// Place of tokens of one head in the arrays of a buffer, counted in heads.
 struct HeadPlace {
   std::int64_t first = 0;
   std::int64_t stride = 0;
   int rows = 0;
 };
 
-/// `rows` tokens from `token` on; `all`: heads of rows whose buffer does not name its heads.
+/// Returns the place of `rows` tokens from `token` on; `all`: heads of rows whose buffer does not
+/// name its heads.
 template <typename Buffer>
 KOKKOS_INLINE_FUNCTION HeadPlace place_of(const Buffer& buffer, int all, std::int64_t token,
                                           int rows, int head) {
@@ -33,13 +34,13 @@ KOKKOS_INLINE_FUNCTION HeadPlace place_of(const Buffer& buffer, int all, std::in
   return {(token - buffer.tokens.begin) * stride + head - held.begin, stride, rows};
 }
 
-/// The same in an array [tokens, heads, dim].
+/// Returns the rows at `place` of an array [tokens, heads, dim].
 template <typename Real>
 KOKKOS_INLINE_FUNCTION HeadRows<Real> head_rows(Real* data, const HeadPlace& place, int dim) {
   return {data + place.first * dim, place.stride * dim, place.rows};
 }
 
-/// Copies rows, and zeroes the columns that only fill up the last register block.
+/// Copies rows, and zeroes the columns that only pad the last register block.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void load_rows(const Member& team, const HeadRows<const Real>& from, int dim,
                                       Real* to, int to_pitch) {
@@ -52,7 +53,7 @@ KOKKOS_INLINE_FUNCTION void load_rows(const Member& team, const HeadRows<const R
   });
 }
 
-/// Copies rows into columns; columns that only fill up the last register block are zeroed.
+/// Copies rows into columns, and zeroes the columns that only pad the last register block.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void load_columns(const Member& team, const HeadRows<const Real>& from,
                                          int dim, Real* to, int to_pitch) {
@@ -71,8 +72,8 @@ KOKKOS_INLINE_FUNCTION bool same_positions(const PositionMap& a, const PositionM
   return a.first == b.first && a.step == b.step && a.cap == b.cap;
 }
 
-/// Queries of one head, rotated by the rows of the table and multiplied by `problem.scale`. Element
-/// (r, d) goes to to[r * row_step + d * dim_step].
+/// Loads queries of one head, rotated by the rows of the table and multiplied by `problem.scale`.
+/// Element (r, d) goes to to[r * row_step + d * dim_step].
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void load_queries(const Member& team, const Problem<Real>& problem,
                                          const HeadRows<const Real>& from,
@@ -97,8 +98,8 @@ KOKKOS_INLINE_FUNCTION void load_queries(const Member& team, const Problem<Real>
   });
 }
 
-/// lse and delta of one head, one per query. A row without keys has lse = -inf; it becomes +inf
-/// here, so that exp(logit - lse) is 0 without a special case.
+/// Loads lse and delta of one head, one per query. A row without keys has lse = -inf; it becomes
+/// +inf here, so that exp(logit - lse) is 0 without a special case.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void load_statistics(const Member& team, const QueryRows<Real>& buffer,
                                             const HeadPlace& place, Real* lse, Real* delta) {
@@ -111,7 +112,7 @@ KOKKOS_INLINE_FUNCTION void load_statistics(const Member& team, const QueryRows<
   });
 }
 
-/// Adds scale * (rows rotated back) to memory: the gradient of un-rotated queries.
+/// Adds scale * (rows rotated back) to memory: the gradient of unrotated queries.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void add_query_gradient(const Member& team, const Problem<Real>& problem,
                                                const Real* from, int from_pitch,
@@ -158,7 +159,7 @@ struct SeenKeys {
   int end = 0;
 };
 
-/// A number of keys cut to those of a tile.
+/// Limits a number of keys to those of a tile.
 KOKKOS_INLINE_FUNCTION int within(std::int64_t count, int keys) {
   return count <= 0 ? 0 : count < keys ? static_cast<int>(count) : keys;
 }
@@ -170,8 +171,8 @@ KOKKOS_INLINE_FUNCTION SeenKeys seen_in_tile(const Band& band, std::int64_t quer
   return {within(row + band.low, keys), within(row + band.high + 1, keys)};
 }
 
-/// One step of a unit that owns queries: queries of a task inside the unit's tile, one tile of its
-/// keys.
+/// One step of a unit that owns queries: a task's queries inside the unit's tile, and one tile of
+/// its keys.
 struct KeyStep {
   Band band;
   Range queries;           ///< tokens
@@ -202,8 +203,8 @@ KOKKOS_INLINE_FUNCTION void for_each_key_step(const Unit& unit, const Task& task
   }
 }
 
-/// The row of the unit's tile sees keys [begins[row], ends[row]) of the step; none outside the
-/// task.
+/// Writes the keys [begins[row], ends[row]) of the step that each row of the unit's tile sees; none
+/// outside the task.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void find_seen(const Member& team, const Unit& unit, const KeyStep& step,
                                       Real* begins, Real* ends) {
@@ -216,7 +217,7 @@ KOKKOS_INLINE_FUNCTION void find_seen(const Member& team, const Unit& unit, cons
   });
 }
 
-/// The query heads of `unit` that `task` computes.
+/// Returns the query heads of `unit` that `task` computes.
 KOKKOS_INLINE_FUNCTION Range heads_of(const Unit& unit, const Task& task) {
   return {Kokkos::max<std::int64_t>(unit.head_begin, task.heads.begin),
           Kokkos::min<std::int64_t>(unit.head_end, task.heads.end)};

@@ -32,16 +32,17 @@ namespace {
 
 class Arena {
  public:
-  /// The one of the process. It lives as long: Kokkos may release arrays after main().
+  /// The process's arena. It is never destroyed: Kokkos may release arrays after main().
   static Arena& shared();
 
-  /// New memory, filled with bytes 0xff: NaN in every floating-point type, -1 in signed integers.
-  /// @throws std::bad_alloc  when the reserved addresses are used up
+  /// Returns new memory, filled with bytes 0xff: NaN in every floating-point type, -1 in signed
+  /// integers.
+  /// @throws std::bad_alloc  if the reserved addresses are used up
   void* take(std::size_t bytes);
-  /// Memory of take(bytes) again; another array may get it.
+  /// Takes back memory of take(bytes); another array may get it.
   void give(void* at, std::size_t bytes);
 
-  /// Pairs nest.
+  /// Opens and closes the arena; pairs nest.
   void open();
   void close();
 
@@ -54,26 +55,26 @@ class Arena {
   char* begin_ = nullptr;
   std::size_t used_ = 0;
   int opened_ = 0;
-  std::map<std::size_t, std::vector<char*>> released_;  ///< by size, to be taken again
+  std::map<std::size_t, std::vector<char*>> released_;  ///< by size, for reuse
 };
 
-constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses; pages come with their use
+constexpr std::size_t kReserved = std::size_t{1} << 36;  // addresses; pages come with use
 constexpr std::size_t kHugePage = std::size_t{1} << 21;
-constexpr std::size_t kGap = 64;  // at least, after every array, for the address sanitizer
+constexpr std::size_t kGap = 64;  // least gap after an array, for the address sanitizer
 
-/// Bytes that an array takes of the arena: few sizes, so that released memory soon fits again and
-/// the arena, all of whose pages are closed and opened with every kernel, stays small.
+/// Bytes that an array takes in the arena: few sizes, so that released memory soon fits again and
+/// the arena, all pages of which are closed and opened with every kernel, stays small.
 std::size_t block_of(std::size_t bytes) {
   constexpr std::size_t kLeast = 4096;
   return std::bit_ceil(std::max(bytes + kGap, kLeast));
 }
 
-/// Copies of this thread that have opened the arena. The first one of a process may make the arena
-/// in its middle: it ends without having begun.
+/// Number of this thread's copies that have opened the arena. The first copy of a process may
+/// create the arena midway: its end then has no begin.
 thread_local int copies = 0;
 
-/// What Kokkos itself does with arrays opens the arena: it fills new ones and copies. So does the
-/// stream for the kernels on it (run_deferred), but not a kernel that was started past it.
+/// Makes Kokkos' own work on arrays (filling new ones, copies) open the arena. The stream opens it
+/// for its kernels (run_deferred), but not for a kernel that was started past it.
 void open_for_kokkos() {
   namespace tools = Kokkos::Tools::Experimental;
   tools::set_begin_parallel_for_callback(
@@ -114,7 +115,7 @@ Arena::Arena() {
   if (reserved == MAP_FAILED) throw std::bad_alloc();
   const auto address = reinterpret_cast<std::uintptr_t>(reserved);
   begin_ = static_cast<char*>(reserved) + (kHugePage - address % kHugePage) % kHugePage;
-  madvise(begin_, kReserved, MADV_HUGEPAGE);  // a protection per 2 MiB, not per 4 KiB
+  madvise(begin_, kReserved, MADV_HUGEPAGE);  // one protection per 2 MiB, not per 4 KiB
 }
 
 void* Arena::take(std::size_t bytes) {
@@ -188,7 +189,7 @@ void* SeparateMemory::allocate(const char* label, std::size_t bytes, std::size_t
 
 void SeparateMemory::deallocate(const char* label, void* at, std::size_t bytes,
                                 std::size_t logical) const {
-  separate_memory::run_deferred();  // as cudaFree waits
+  separate_memory::run_deferred();  // waits like cudaFree
   Kokkos::Profiling::deallocateData(Kokkos::Profiling::make_space_handle(name()), label, at,
                                     logical > 0 ? logical : bytes);
   Arena::shared().give(at, bytes);
@@ -197,22 +198,22 @@ void SeparateMemory::deallocate(const char* label, void* at, std::size_t bytes,
 namespace separate_memory {
 namespace {
 
-/// All threads put work on one stream, and one of them at a time runs it, all of it.
+/// The stream: all threads put work on it, and one of them at a time runs all of it.
 struct Stream {
   std::mutex changes;
   std::deque<std::function<void()>> work;
   std::mutex runs;
 };
 
-/// It lives as long as the process: arrays may be released after main().
+/// Returns the stream. It is never destroyed: arrays may be released after main().
 Stream& stream() {
   static auto* shared = new Stream;
   return *shared;
 }
 
-thread_local bool running = false;  // on this thread
+thread_local bool running = false;  // whether this thread is running deferred work
 
-/// The next piece of work; none where nothing is left.
+/// Returns the next piece of work; empty if none is left.
 std::function<void()> take_next() {
   const std::lock_guard lock(stream().changes);
   if (stream().work.empty()) return {};
@@ -221,9 +222,9 @@ std::function<void()> take_next() {
   return next;
 }
 
-/// Runs so many pieces of work, or all that there are. @returns how many
+/// Runs at most `most` pieces of work. @returns how many
 std::int64_t run(std::int64_t most) {
-  if (running) return 0;  // within one of them
+  if (running) return 0;  // inside one of them
   const std::lock_guard lock(stream().runs);
   std::function<void()> next = take_next();
   if (!next) return 0;

@@ -15,7 +15,7 @@
 namespace cadenza::kernels::sm90 {
 namespace {
 
-/// The maps of a kind of rows on the device, made where rows are others than in the call before.
+/// Maps of one kind of rows on the device, made when rows differ from the previous call's.
 class KeptMaps {
  public:
   void set(const std::vector<MappedRows>& rows, cudaStream_t stream) {
@@ -36,7 +36,7 @@ class Kept : public KeptCall<StreamMemory> {
   explicit Kept(const StreamMemory& memory)
       : KeptCall(memory), stream_(memory.stream), next_unit_(1, memory.stream) {}
 
-  /// Maps of a pass, once the rotated queries have their place.
+  /// Sets the maps of a pass, once the rotated queries have their memory.
   void map(const TaskList<bfloat16>& list, Pass pass, int head_dim) {
     const CallRows rows = rows_of(call(), list, pass, head_dim);
     entries_.set(rows.entries, stream_);
@@ -45,7 +45,7 @@ class Kept : public KeptCall<StreamMemory> {
     keys_.set(rows.keys, stream_);
   }
 
-  /// Of one grid of the pass.
+  /// Returns the problem of one grid of the pass.
   Problem problem(const AttentionShape& shape, const TaskList<bfloat16>& list, Side side) {
     const PassProblem made = KeptCall::problem(shape, list, side, kUnitRows);
     Problem problem;

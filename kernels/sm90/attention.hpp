@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in bfloat16 on Hopper (compute capability 9.0), with its asynchronous products and its
-// copy engine.
+// copy engine (TMA).
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace cadenza::kernels::sm90 {
 
-/// head_dims that there are kernels for.
+/// Supported head_dims.
 inline constexpr int kHeadDims[] = {64, 128};
 inline bool fits(const AttentionShape& shape) {
   return std::ranges::find(kHeadDims, shape.head_dim) != std::end(kHeadDims);
 }
 
-/// Puts a pass on the stream. Shapes that `fits` takes. Deterministic: nothing is written by two
-/// blocks.
+/// Puts a pass on the stream, for shapes that `fits` accepts. Deterministic: no two blocks write
+/// the same element.
 void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list);
 

@@ -4,7 +4,7 @@
 namespace cadenza::kernels::sm90 {
 namespace {
 
-/// Rows [first, first + rows) of an array [rows, heads, head_dim].
+/// Returns rows [first, first + rows) of an array [rows, heads, head_dim].
 MappedRows part(const Bits* array, int heads, int head_dim, std::int64_t first, std::int64_t rows,
                 int tile) {
   return {array + first * heads * head_dim, rows, heads, head_dim, tile};

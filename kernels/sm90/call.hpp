@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the copy engine has to know of a call: the arrays that a pass reads.
+// Arrays that a pass reads, for the copy engine.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace cadenza::kernels::sm90 {
 
-/// In the order of the problem's maps. What a pass does not read is empty, or has no rows.
+/// Arrays in the order of the problem's maps. Those that a pass does not read are empty or have no
+/// rows.
 struct CallRows {
   std::vector<MappedRows> entries;    ///< [entries, kEntryMaps]
   std::vector<MappedRows> rotations;  ///< [rotations]
@@ -19,10 +20,10 @@ struct CallRows {
   friend bool operator==(const CallRows&, const CallRows&) = default;
 };
 
-/// `call` is of `list`, and its rotated queries have their places.
+/// Returns the rows of a call. `call` must be made of `list`, with memory for its rotated queries.
 CallRows rows_of(const Call& call, const TaskList<bfloat16>& list, Pass pass, int head_dim);
 
-/// Maps of rows; those without rows stay empty. `encode`: tensor_map.
+/// Makes maps of rows; maps without rows stay empty. `encode`: tensor_map.
 std::vector<TensorMap> encoded(const std::vector<MappedRows>& rows,
                                TensorMap (*encode)(const MappedRows&));
 

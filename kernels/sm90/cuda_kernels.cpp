@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a CUDA build alone, and without Kokkos: a test
-// (end_to_end/tooling/test_tensor_core_binaries.py) compiles this file by itself and looks at what
-// comes out. It is compiled for sm_90a alone: other devices lack these instructions.
+// Part of CUDA builds only, and without Kokkos: a test
+// (end_to_end/tooling/test_tensor_core_binaries.py) compiles this file by itself and inspects the
+// result. It is compiled for sm_90a only: other devices lack these instructions.
 #ifdef __CUDACC__
 
 #include "cuda_kernels.hpp"
@@ -19,7 +19,7 @@
 namespace cadenza::kernels::sm90 {
 namespace {
 
-// What three warpgroups of 168 registers a thread have, as the roles need it.
+// Registers per thread by role, in place of 168 for each of three warpgroups.
 constexpr int kLoaderRegisters = 40;
 constexpr int kConsumerRegisters = 232;
 static_assert(kLoaderRegisters + kConsumers * kConsumerRegisters <= 3 * 168);
@@ -29,7 +29,7 @@ template <template <int, typename> typename LoaderOf, template <int, typename> t
 __global__ void __launch_bounds__(kThreads, 1) run_units(const __grid_constant__ Problem problem) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
   extern __shared__ __align__(kAtomBytes) unsigned char shared[];
-  // CUDA promises no more than 16 bytes; swizzles and descriptors count from whole atoms.
+  // CUDA guarantees only 16 bytes; swizzles and descriptors count from whole atoms.
   if (__cvta_generic_to_shared(shared) % kAtomBytes != 0) __trap();
   const DeviceThread thread;
   initialize_barriers<LayoutOf<kDim>>(thread, shared);
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads, 1) run_units(const __grid_constant__
     ConsumerOf<kDim, DeviceThread>(thread, problem, shared).run();
   }
 #else
-  __trap();  // is_available() says so before
+  __trap();  // is_available() prevents this
 #endif
 }
 
@@ -83,7 +83,8 @@ void launch_dim(Grid grid, const Problem& problem, cudaStream_t stream) {
   }
 }
 
-/// The driver's function, without a program that needs the driver's library to start.
+/// Returns the driver's function, without linking the driver's library, so that the program starts
+/// without it.
 decltype(&cuTensorMapEncodeTiled) encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;

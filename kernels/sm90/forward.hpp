@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward pass on Hopper: a unit is 128 queries of one head, 64 for each computing warpgroup, which
-// keeps their maximum, sum and O in registers (FlashAttention-2, algorithm 1). The logits of the
+// holds their maximum, sum and O in registers (FlashAttention-2, algorithm 1). The logits of the
 // next tile are multiplied before the probabilities of this one, so that a warpgroup's exponentials
-// run beside products; and the two warpgroups take turns in issuing products, so that one computes
-// exponentials while the other multiplies (FlashAttention-3, section 3).
+// overlap with products; and the two warpgroups take turns in issuing products, so that one
+// computes exponentials while the other multiplies (FlashAttention-3, section 3).
 #pragma once
 
 #include <cmath>
@@ -30,7 +30,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   using Base::Base;
 
   CADENZA_DEVICE void run() {
-    if (group() == 1) end_turn();  // the first turn is the other's
+    if (group() == 1) end_turn();  // the other group has the first turn
     for (TileInfo tile = this->next_tile(); tile.unit >= 0; tile = this->next_tile()) {
       attend(tile);
       merge_out(thread_, problem_, problem_.units[tile.unit], row(), row_max_, row_sum_, out_);
@@ -40,11 +40,11 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
  private:
   static constexpr int kTiles = kKeys / 8;
 
-  // The warpgroups' turns: barrier 1 + group is its own.
+  // Turns of the warpgroups: barrier 1 + group is its own.
   CADENZA_DEVICE void begin_turn() { thread_.sync(1 + group(), kConsumers * kWarpgroup); }
   CADENZA_DEVICE void end_turn() { thread_.arrive(2 - group(), kConsumers * kWarpgroup); }
 
-  /// All tiles of a unit, from its first one on, which is there.
+  /// Processes all tiles of a unit, beginning with its first one, which has arrived.
   CADENZA_DEVICE void attend(TileInfo tile) {
     clear(out_);
     row_max_[0] = row_max_[1] = -kInfinity;
@@ -100,8 +100,8 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     thread_.commit_products();
   }
 
-  /// Scores to probabilities. What was summed before decays by the growth of a row's maximum. A row
-  /// that sees nothing keeps its state.
+  /// Turns scores into probabilities. Earlier sums decay by the growth of a row's maximum. A row
+  /// that sees no key keeps its state.
   CADENZA_DEVICE void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
                                      float (&decay)[2]) {
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
@@ -126,7 +126,8 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     row_max_[1] = row_max[1];
   }
 
-  /// Of logits beyond this, in units of log2, the rounding of a product is no small power of 2.
+  /// Above this logit, in units of log2, a product's rounding error noticeably changes its power of
+  /// 2.
   static constexpr float kHugeLogit = 1 << 20;
 
   template <Exponent kExponent>

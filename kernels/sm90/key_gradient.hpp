@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Second of two backward passes on Hopper: a unit is 128 keys of one key-value head and sums dK and
-// dV over the queries that see them, of all heads of its group. Rows of all products are keys, so
-// that probabilities and their gradients are left factors in registers as they come.
+// dV over the queries of all heads of its group that see them. Rows of all products are keys, so
+// probabilities and their gradients can be left factors in registers without rearrangement.
 #pragma once
 
 #include "../device/epilogue.hpp"
@@ -10,7 +10,7 @@
 
 namespace cadenza::kernels::sm90 {
 
-/// Numbers of a tile: lse, then delta.
+/// The numbers of a tile are lse, then delta.
 template <int kDim>
 using KeyGradientLayout = SharedLayout<kDim, 2, 2, kQueries, 2, 2 * kQueries>;
 

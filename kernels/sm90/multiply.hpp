@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// wgmma of 64 rows and 64 or 128 columns, bfloat16 to float32. An instruction names all of a
-// thread's sums, so each width and kind of left factor is a statement of its own.
+// wgmma of 64 rows and 64 or 128 columns, bfloat16 to float32. An instruction names all sums of a
+// thread, so each width and kind of left factor needs its own statement.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace cadenza::kernels::sm90 {
   CADENZA_SUMS(t), CADENZA_SUMS(t + 1), CADENZA_SUMS(t + 2), CADENZA_SUMS(t + 3), \
       CADENZA_SUMS(t + 4), CADENZA_SUMS(t + 5), CADENZA_SUMS(t + 6), CADENZA_SUMS(t + 7)
 
-/// sums = (add != 0 ? sums : 0) + left right; both factors by their descriptors, depth in rows.
+/// Computes sums = (add != 0 ? sums : 0) + left right; both factors by descriptors, depth in rows.
 __device__ __forceinline__ void multiply_shared(float (&sums)[8][4], std::uint64_t left,
                                                 std::uint64_t right, int add) {
   asm volatile(
@@ -28,7 +28,7 @@ __device__ __forceinline__ void multiply_shared(float (&sums)[8][4], std::uint64
       : "l"(left), "l"(right), "r"(add));
 }
 
-/// sums += left right; the left factor in registers, the right one transposed.
+/// Computes sums += left right; the left factor in registers, the right one transposed.
 __device__ __forceinline__ void multiply_registers(float (&sums)[8][4], const unsigned (&left)[4],
                                                    std::uint64_t right) {
   asm volatile(
@@ -44,7 +44,7 @@ __device__ __forceinline__ void multiply_registers(float (&sums)[8][4], const un
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
 }
 
-/// sums = (add != 0 ? sums : 0) + left right; both factors by their descriptors, depth in rows.
+/// Computes sums = (add != 0 ? sums : 0) + left right; both factors by descriptors, depth in rows.
 __device__ __forceinline__ void multiply_shared(float (&sums)[16][4], std::uint64_t left,
                                                 std::uint64_t right, int add) {
   asm volatile(
@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_shared(float (&sums)[16][4], std::uint6
       : "l"(left), "l"(right), "r"(add));
 }
 
-/// sums += left right; the left factor in registers, the right one transposed.
+/// Computes sums += left right; the left factor in registers, the right one transposed.
 __device__ __forceinline__ void multiply_registers(float (&sums)[16][4], const unsigned (&left)[4],
                                                    std::uint64_t right) {
   asm volatile(

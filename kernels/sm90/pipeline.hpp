@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the loading warp and the two computing warpgroups of a block work together.
+// Cooperation of the loading warp and the two computing warpgroups of a block.
 //
 // A unit's own rows (a *segment*: queries, or keys and values) stay in shared memory while tiles of
 // the other side pass by: pairs of arrays, K and V or Q and dO. Segments and tiles have rings of
 // slots. Every slot has a barrier `full`, on which the copy engine counts bytes, and a barrier
-// `empty`, on which every computing warp arrives when it has read the slot for the last time. What
-// a tile is (TileInfo) lies beside it, so only the loading warp walks over tasks.
+// `empty`, on which every computing warp arrives after its last read of the slot. The description
+// of a tile (TileInfo) is stored beside it, so only the loading warp walks over tasks.
 //
-// A block stays for the whole launch: units are handed out by a counter, the longest first, and the
-// loading warp is already at the next unit while the last one is computed.
+// A block stays for the whole launch: a counter hands out units, the longest first, and the loading
+// warp already works on the next unit while the last one is computed.
 #pragma once
 
 #include "../device/fragment.hpp"
@@ -20,19 +20,19 @@ namespace cadenza::kernels::sm90 {
 
 using Barrier = std::uint64_t;
 
-/// What the computing warpgroups have to know of a tile.
+/// Description of a tile for the computing warpgroups.
 struct TileInfo {
   Visible visible;
-  int unit = 0;      ///< -1: there are no more
-  int rotation = 0;  ///< of the segment's queries
+  int unit = 0;      ///< -1: no more tiles
+  int rotation = 0;  ///< rotation of the segment's queries
   bool begins_segment = false;
   bool ends_segment = false;
-  bool ends_unit = false;  ///< of queries
-  bool flushes = false;    ///< sums of keys go to memory after it
+  bool ends_unit = false;  ///< for units of queries
+  bool flushes = false;    ///< add sums of keys to memory after it
 };
 
-/// Shared memory of a pass. A segment has kSegmentArrays tiles of kUnitRows rows, a slot of tiles
-/// two of kRows rows and kNumbers numbers.
+/// Layout of a pass' shared memory. A segment has kSegmentArrays tiles of kUnitRows rows; a slot of
+/// tiles has two of kRows rows, and kNumbers numbers.
 template <int kDim, int kSegmentArrays, int kSegments, int kRows, int kStages, int kNumbers>
 struct SharedLayout {
   static constexpr int kHeadDim = kDim;
@@ -70,7 +70,7 @@ struct SharedLayout {
   static constexpr int kBytes = barrier(2 * kSegments + 4 * kStages);
 };
 
-/// Position in a ring of slots that are used in turn: the nth use of a slot has parity n % 2.
+/// Position in a ring of slots used in turn: the nth use of a slot has parity n % 2.
 template <int kSlots>
 class Ring {
  public:
@@ -109,7 +109,7 @@ class Block {
   unsigned char* shared_;
 };
 
-/// All barriers, by one thread, before the block parts into its roles.
+/// Initialises all barriers, by one thread, before the block splits into its roles.
 template <typename Layout, typename Thread>
 CADENZA_DEVICE void initialize_barriers(const Thread& thread, unsigned char* shared) {
   constexpr int kReaders = kConsumers * kWarpgroup / 32;
@@ -120,7 +120,7 @@ CADENZA_DEVICE void initialize_barriers(const Thread& thread, unsigned char* sha
       thread.initialize(at(Layout::segment_empty(slot)), kReaders);
     }
     for (int slot = 0; slot < Layout::kTileSlots; ++slot) {
-      // Where there are numbers, every lane of the loading warp arrives for its own.
+      // If tiles have numbers, every lane of the loading warp arrives for its own.
       thread.initialize(at(Layout::full(slot, 0)), Layout::kNumbersOfTile > 0 ? 1 + 32 : 1);
       thread.initialize(at(Layout::full(slot, 1)), 1);
       thread.initialize(at(Layout::empty(slot, 0)), kReaders);
@@ -139,8 +139,8 @@ class Loader : public Block<Layout, Thread> {
   using Base::Base, Base::barrier, Base::info, Base::lane, Base::problem_, Base::shared_,
       Base::thread_;
 
-  /// load(unit) for every unit that this block takes, then tells the computing warpgroups that
-  /// there are no more.
+  /// Calls load(unit) for every unit that this block takes, then tells the computing warpgroups
+  /// that there are no more.
   template <typename Load>
   CADENZA_DEVICE void for_each_unit(const Load& load) {
     for (int unit = thread_.take(problem_.next_unit); unit < problem_.unit_count;
@@ -150,7 +150,7 @@ class Loader : public Block<Layout, Thread> {
     end();
   }
 
-  /// A tile of kRows rows from `row` on.
+  /// Copies a tile of kRows rows from `row` on.
   template <int kRows>
   CADENZA_DEVICE void copy(int to, const TensorMap* map, Barrier* full, int head, int row) {
     CADENZA_UNROLL
@@ -160,7 +160,7 @@ class Loader : public Block<Layout, Thread> {
     }
   }
 
-  /// copy_array(array, to, full) for every array of the next segment, once its slot is empty.
+  /// Calls copy_array(array, to, full) for every array of the next segment, once its slot is empty.
   template <typename CopyArray>
   CADENZA_DEVICE void load_segment(const CopyArray& copy_array) {
     const int slot = segments_.slot();
@@ -175,8 +175,8 @@ class Loader : public Block<Layout, Thread> {
     segments_.advance();
   }
 
-  /// describe(info) and copy_array(array, to, full) for the two arrays of the next tile.
-  /// copy_numbers(slot, full) is called by all lanes.
+  /// Calls describe(info), and copy_array(array, to, full) for the two arrays of the next tile. All
+  /// lanes call copy_numbers(slot, full).
   template <typename Describe, typename CopyArray, typename CopyNumbers>
   CADENZA_DEVICE void load_tile(const Describe& describe, const CopyArray& copy_array,
                                 const CopyNumbers& copy_numbers) {
@@ -206,8 +206,8 @@ class Loader : public Block<Layout, Thread> {
     if (Layout::kNumbersOfTile > 0) thread_.arrive_when_copied(barrier(Layout::full(slot, 0)));
   }
 
-  /// A slot's nth use waits for its (n - 1)th to end. A lane that came late could take the end of
-  /// the use after that for it, so none goes on before all have seen it.
+  /// Waits for an empty slot: its nth use waits for the (n - 1)th to end. A late lane could mistake
+  /// the end of the following use for it, so none continues before all have seen it.
   CADENZA_DEVICE void wait_empty(int empty, int parity) {
     thread_.wait(barrier(empty), parity ^ 1);
     thread_.warp_barrier();
@@ -226,14 +226,15 @@ class Consumer : public Block<Layout, Thread> {
       Base::thread_;
 
   CADENZA_DEVICE int group() const { return thread_.index() / kWarpgroup - 1; }
-  /// Of a unit: the first rows of this warpgroup and, in a fragment, of this thread; half 1 is
-  /// eight rows on.
+  /// First row in the unit of this warpgroup and, in a fragment, of this thread; half 1 is eight
+  /// rows later.
   CADENZA_DEVICE int first_row() const { return group() * kWarpgroupRows; }
   CADENZA_DEVICE int row(int half = 0) const {
     return first_row() + sum_row(thread_.index()) + 8 * half;
   }
 
-  /// Waits for the next tile's first array. What it is may be read until that is released.
+  /// Waits for the next tile's first array. Its description may be read until that array is
+  /// released.
   CADENZA_DEVICE const TileInfo& next_tile() {
     thread_.wait(barrier(Layout::full(tiles_.slot(), 0)), tiles_.parity());
     return info(tiles_.slot());
@@ -249,11 +250,11 @@ class Consumer : public Block<Layout, Thread> {
     segments_.advance();
   }
   CADENZA_DEVICE void release(int empty) {
-    thread_.warp_barrier();  // all lanes have read
+    thread_.warp_barrier();  // all lanes have finished reading
     if (lane() == 0) thread_.arrive(barrier(empty));
   }
 
-  /// As products take it.
+  /// Returns addresses as products take them.
   CADENZA_DEVICE unsigned segment(int array) const {
     return thread_.shared_address(shared_ + Layout::segment(segments_.slot(), array));
   }
@@ -261,14 +262,14 @@ class Consumer : public Block<Layout, Thread> {
     return thread_.shared_address(shared_ + Layout::tile(slot, array));
   }
 
-  Ring<Layout::kTileSlots> tiles_;  ///< the slot that next_tile names
+  Ring<Layout::kTileSlots> tiles_;  ///< ring position of next_tile's slot
 
  private:
   Ring<Layout::kSegmentSlots> segments_;
 };
 
-/// sums [64, 8 kTiles] = rows [left_row, +64) of a unit's tile times rows of `right`, over kDim
-/// columns.
+/// Computes sums [64, 8 kTiles] = rows [left_row, +64) of a unit's tile times rows of `right`, over
+/// kDim columns.
 template <int kDim, int kTiles, typename Thread>
 CADENZA_DEVICE void multiply_rows(const Thread& thread, unsigned left, int left_row, unsigned right,
                                   float (&sums)[kTiles][4]) {
@@ -281,7 +282,7 @@ CADENZA_DEVICE void multiply_rows(const Thread& thread, unsigned left, int left_
   }
 }
 
-/// sums [64, kDim] += left [64, 16 kSteps] times `right` [16 kSteps, kDim].
+/// Adds to sums [64, kDim]: left [64, 16 kSteps] times `right` [16 kSteps, kDim].
 template <int kDim, int kSteps, typename Thread>
 CADENZA_DEVICE void multiply_columns(const Thread& thread, const unsigned (&left)[kSteps][4],
                                      unsigned right, float (&sums)[kDim / 8][4]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of attention as the kernels for Hopper read it: the problem of device/, and a tensor map
-// for every array of rows that the copy engine (TMA) reads. Plain numbers, for nvcc and the host's
-// compiler.
+// A call of attention in the form that the kernels for Hopper read: the problem of device/, and a
+// tensor map for every array of rows that the copy engine (TMA) reads. Plain numbers, for nvcc and
+// the host's compiler.
 #pragma once
 
 #include "../device/problem.hpp"
@@ -13,18 +13,18 @@ using namespace device;
 inline constexpr int kWarpgroup = 128;  ///< threads that multiply together
 inline constexpr int kConsumers = 2;    ///< warpgroups that compute; one more loads for them
 inline constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
-inline constexpr int kWarpgroupRows = 64;                      ///< of a product's result
+inline constexpr int kWarpgroupRows = 64;                      ///< rows of a product's result
 inline constexpr int kUnitRows = kConsumers * kWarpgroupRows;  ///< queries or keys of a unit
-inline constexpr int kKeys = 128;                              ///< of a tile that queries meet
-inline constexpr int kQueries = 64;  ///< of a tile that keys meet: what registers have room for
+inline constexpr int kKeys = 128;                              ///< keys of a tile for queries
+inline constexpr int kQueries = 64;  ///< queries of a tile for keys: as many as registers hold
 
-/// Place and form of an array of rows as the copy engine takes it: a CUtensorMap on a device.
+/// Place and form of an array of rows for the copy engine: a CUtensorMap on a device.
 struct alignas(64) TensorMap {
   std::uint64_t words[16];
 };
 
-/// What a tensor map says: rows [rows, heads, head_dim] of bfloat16 from `data` on, of which a copy
-/// takes `tile` rows of one head and 64 elements of each. Rows outside are zeros.
+/// Contents of a tensor map: rows [rows, heads, head_dim] of bfloat16 from `data` on, of which a
+/// copy takes `tile` rows of one head and 64 elements of each. Rows outside are zeros.
 struct MappedRows {
   const Bits* data = nullptr;
   std::int64_t rows = 0;
@@ -42,10 +42,10 @@ enum BufferMap { kBufferK, kBufferV, kBufferMaps };
 
 struct Problem : device::Problem {
   int unit_count = 0;
-  int* next_unit = nullptr;  ///< counter of units that blocks took; launch() begins at 0
+  int* next_unit = nullptr;  ///< counter of units that blocks took; launch() sets it to 0
   const TensorMap* entry_maps = nullptr;     ///< [entries, kEntryMaps]
-  const TensorMap* rotation_maps = nullptr;  ///< rotated queries of every rotation, tiles of units
-  const TensorMap* dout_maps = nullptr;      ///< of every buffer of queries, tiles of units
+  const TensorMap* rotation_maps = nullptr;  ///< rotated queries by rotation, tiles of units
+  const TensorMap* dout_maps = nullptr;      ///< for every buffer of queries, in tiles of units
   const TensorMap* key_maps = nullptr;       ///< [buffers of keys, kBufferMaps]
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // First of two backward passes on Hopper: a unit is 128 queries of one head and sums dQ. The second
-// one (key_gradient.hpp) sums dK and dV; both compute the logits, seven products in all, so that
-// nothing is written by two blocks and no sum needs atomics. Probabilities come from the merged
+// one (key_gradient.hpp) sums dK and dV; both compute the logits, seven products in all, so that no
+// two blocks write the same element and no sum needs atomics. Probabilities come from the merged
 // lse, so gradients of tasks simply add (FlashAttention-2, algorithm 2).
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads what passes over queries read: a segment is 128 queries of one head under one rotation, and
-// their dO where there is a second array; tiles of the keys and values that they see pass by.
+// Loads the inputs of passes over queries: a segment is 128 queries of one head under one rotation,
+// and their dO if there is a second array; tiles of the keys and values that they see pass by.
 #pragma once
 
 #include "pipeline.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tiles the loading warp brings for a unit, one after another.
+// The sequence of tiles that the loading warp brings for a unit.
 #pragma once
 
 #include "../device/units.hpp"
@@ -7,7 +7,7 @@
 
 namespace cadenza::kernels::sm90 {
 
-/// Over the tiles of keys that some query of a unit sees, entry after entry.
+/// Walks over the tiles of keys that some query of a unit sees, entry after entry.
 class KeyWalk {
  public:
   CADENZA_DEVICE KeyWalk(const Problem& problem, const Unit& unit)
@@ -42,7 +42,7 @@ class KeyWalk {
   int end_ = 0;
 };
 
-/// Over the tiles of queries that see some key of a unit: entries, their tiles, the heads.
+/// Walks over the tiles of queries that see some key of a unit: entries, their tiles, the heads.
 class QueryWalk {
  public:
   CADENZA_DEVICE QueryWalk(const Problem& problem, const Unit& unit)

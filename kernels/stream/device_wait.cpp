@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fences that are watched: the host asks the stream instead of waiting for it. Marks on the stream
-// cut a long wait into short ones, so that a device that goes on is never taken for one that hangs.
+// Watched fences: the host polls the stream instead of blocking. Marks on the stream split a long
+// wait into short ones, so that a device that makes progress is never mistaken for a hanging one.
 #include <deque>
 #include <memory>
 #include <thread>
@@ -11,8 +11,7 @@
 namespace cadenza {
 namespace {
 
-/// Kernels and calls from one mark to the next: a mark takes the host longer than a kernel's start
-/// would bear each time.
+/// Kernels and calls between two marks: a mark costs the host too much time for one per kernel.
 constexpr int kWorkPerMark = 16;
 
 #ifdef KOKKOS_ENABLE_CUDA
@@ -23,7 +22,7 @@ void check(cudaError_t status) {
 
 bool has_ended(cudaError_t status) {
   if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // it is no error of the next launch
+    static_cast<void>(cudaGetLastError());  // so that the next launch does not report it
     return false;
   }
   check(status);
@@ -55,7 +54,7 @@ void end_stream() {
 
 #elif defined(CADENZA_SEPARATE_MEMORY)
 
-/// Asking the stream of this build makes it run its next piece of work.
+/// Polls the stream of this build, which makes it run its next piece of work.
 bool stream_has_ended() {
   return !separate_memory::run_next();
 }
@@ -69,7 +68,8 @@ class Mark {
   Mark() {
     separate_memory::defer([passed = passed_] { *passed = true; });
   }
-  /// Nothing is left, to a piece of work that asks, before it is done itself.
+  /// Whether the mark has passed. If a piece of work asks, nothing else is left before it ends
+  /// itself.
   bool passed() const { return *passed_ || stream_has_ended() || *passed_; }
 
  private:
@@ -90,7 +90,7 @@ void end_stream() {}
 
 struct Watched {
   DeviceWait wait;
-  std::thread::id thread;  ///< that made the scope; others wait without it
+  std::thread::id thread;  ///< that made the scope; other threads wait without it
   std::deque<Mark> marks;  ///< those that may not have been passed
   int work = 0;            ///< since the last mark
   bool waiting = false;
@@ -103,7 +103,7 @@ Watched& watched() {
   return state;
 }
 
-/// Waits for the stream as the scope says, if there is one.
+/// Waits for the stream through the scope's function, if there is a scope.
 void watch_stream() {
   Watched& now = watched();
   if (!now.is_mine() || now.waiting) return;
@@ -124,7 +124,7 @@ void before_fence(const char* /*name*/, std::uint32_t /*device*/, std::uint64_t*
 }
 #endif
 
-/// Kokkos' own fences are watched too.
+/// Makes Kokkos' own fences watched too.
 void watch_kokkos([[maybe_unused]] bool on) {
 #ifdef KOKKOS_ENABLE_CUDA
   Kokkos::Tools::Experimental::set_begin_fence_callback(on ? before_fence : nullptr);

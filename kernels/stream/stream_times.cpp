@@ -18,8 +18,7 @@ void check_times(cudaError_t status) {
 
 }  // namespace
 
-/// Times of CUDA's events are relative to each other: those of the first are also known on the
-/// host's clock.
+/// Times of CUDA events are relative to each other; for the first one the host's time is known too.
 struct StreamTimes::Events {
   std::vector<cudaEvent_t> all;  ///< the first, then one for each mark
   std::int64_t first_ns = 0;
@@ -39,7 +38,7 @@ struct StreamTimes::Events {
 };
 
 std::size_t StreamTimes::mark() {
-  if (marks_ == 0) {  // on an empty stream, the event is between two looks at the host's clock
+  if (marks_ == 0) {  // on an empty stream, the event is between two reads of the host's clock
     fence();
     const std::int64_t before = now_ns_();
     check_times(cudaEventSynchronize(events_->record(0)));
@@ -59,7 +58,7 @@ std::int64_t StreamTimes::at(std::size_t mark) const {
 
 struct StreamTimes::Events {};
 
-/// A deque keeps its elements where they are: the stream writes them when it gets there.
+/// A deque does not move its elements: the stream writes them when it gets there.
 std::size_t StreamTimes::mark() {
   if (marks_ == times_.size()) times_.push_back(0);
   enqueue([now = now_ns_](std::int64_t* time) { *time = now(); }, &times_[marks_]);

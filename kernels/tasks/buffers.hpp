@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rows of a buffer hold, for hosts and devices.
+// Contents of a buffer's rows, for hosts and devices.
 #pragma once
 
 #include "cadenza/kernels/attention.hpp"
 
 namespace cadenza::kernels {
 
-/// Heads of a buffer's rows, of `all` that the attention has.
+/// Heads of a buffer's rows, out of `all` heads of the attention.
 KOKKOS_INLINE_FUNCTION Range held_heads(const Range& heads, std::int64_t all) {
   if (heads.begin < heads.end) return heads;
   return {0, all};
@@ -23,8 +23,8 @@ KOKKOS_INLINE_FUNCTION std::int64_t position_of(const Buffer& buffer, std::int64
   return at + (at - first + first % positions.run) / positions.run * positions.gap;
 }
 
-/// Rows of a rotary table that rows of queries take: row r takes `of(r)`. Rows of other tasks than
-/// the map's may have no position in the table; they take its nearest row, and nobody reads them.
+/// Rows of a rotary table for rows of queries: row r takes `of(r)`. Rows of other tasks than the
+/// map's may have no position in the table; they take its nearest row, and nobody reads them.
 struct TableRows {
   std::int64_t first = 0;
   std::int64_t step = 0;
@@ -35,7 +35,7 @@ struct TableRows {
   }
 };
 
-/// Those of the rows from `token` on, in a table of `count` positions.
+/// Returns the table rows for rows from `token` on, in a table of `count` positions.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION TableRows table_rows(const QueryRows<Real>& buffer, std::int64_t token,
                                             const PositionMap& map, std::int64_t count) {

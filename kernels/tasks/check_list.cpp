@@ -15,7 +15,7 @@ void check_range(const char* what, std::size_t task, const Range& part, const Ra
        part.begin, part.end, whole.begin, whole.end);
 }
 
-/// The key-value heads that query heads read.
+/// Returns the key-value heads that query heads read.
 Range read_by(const Range& heads, int group) {
   if (heads.empty()) return {};
   return {heads.begin / group, (heads.end - 1) / group + 1};
@@ -31,7 +31,7 @@ void check_heads(const AttentionShape& shape, std::size_t t, const Range& heads,
               held_heads(keys.heads, shape.kv_heads));
 }
 
-/// Every query of the task must have its place in a rotary table of `count` positions.
+/// Requires every query of the task to have a position in a rotary table of `count` positions.
 template <typename Real>
 void check_positions(std::size_t t, const Task& task, const QueryRows<Real>& queries,
                      std::int64_t count) {

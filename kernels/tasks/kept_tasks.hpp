@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels keep of a task list from one call to the next (TaskList::kept): arrays where the
-// kernels read them, which are copied where they are others than in the call before. Layers of a
-// step differ in pointers to rows; tasks and units are made and copied once for all of them.
+// State that kernels keep of a task list between calls (TaskList::kept): arrays in the kernels'
+// memory, copied only when they differ from the previous call's. Layers of a step differ in
+// pointers to rows; tasks and units are made and copied once for all of them.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace cadenza::kernels {
 
-/// An array in memory of the kernels, with what was copied there last. Memory has Array<T>,
-/// allocate<T>(count) and copy(array, items), which is done with `items` when it returns.
+/// An array in the kernels' memory, with a copy of its last contents. Memory has Array<T>,
+/// allocate<T>(count) and copy(array, items), which no longer needs `items` when it returns.
 template <typename T, typename Memory>
 class KeptArray {
  public:
@@ -42,7 +42,7 @@ class KeptUnits {
     KeptArray<int, Memory> entries;
   };
 
-  /// The tasks are others now.
+  /// Forgets the units. Call it when the tasks changed.
   void clear() { arrays_.clear(); }
   template <typename Real>
   const Arrays& of(Memory& memory, const AttentionShape& shape, const TaskList<Real>& list,
@@ -61,12 +61,12 @@ class KeptUnits {
   std::map<UnitShape, Arrays> arrays_;
 };
 
-/// What units and entries are made of: all of a call but its pointers.
+/// Everything that determines units and entries: all of a call but its pointers.
 template <typename Real>
 class ListKey {
  public:
-  /// Whether the call before had the same; otherwise this one's is taken.
-  /// @param positions  of the rotary table
+  /// Whether the previous call had the same key; if not, stores this call's.
+  /// @param positions  number of positions of the rotary table
   bool is_that_of(const AttentionShape& shape, std::int64_t positions, const TaskList<Real>& list) {
     const auto same_place = [](const Place& place, const auto& rows) {
       return place == Place{rows.tokens, rows.heads, rows.positions};
@@ -98,14 +98,14 @@ class ListKey {
     return places;
   }
 
-  AttentionShape shape_{.heads = 0, .kv_heads = 0, .head_dim = 0};  // of no call
+  AttentionShape shape_{.heads = 0, .kv_heads = 0, .head_dim = 0};  // of no call yet
   std::int64_t positions_ = 0;
   std::vector<TaskRows> tasks_;
   std::vector<Place> queries_;
   std::vector<Place> keys_;
 };
 
-/// What the list keeps for these kernels, made of `memory` at first.
+/// Returns the state that the list keeps for these kernels, made with `memory` the first time.
 template <typename Kept, typename Real, typename Memory>
 Kept& kept_of(const TaskList<Real>& list, const Memory& memory) {
   if (auto* there = dynamic_cast<Kept*>(list.kept.get())) return *there;

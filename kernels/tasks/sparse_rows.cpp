@@ -4,7 +4,7 @@
 namespace cadenza::kernels {
 namespace {
 
-/// The pairs of a strip and a range of keys that lies before it or holds its own block.
+/// Adds the pairs of a strip and a range of keys that lies before it or holds its own block.
 template <typename Real>
 void add_part(const TaskList<Real>& list, const TaskRows& entry, std::int64_t head, Range queries,
               Range keys, std::vector<TaskRows>& tasks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a sparse pattern, which counts in the text, lies in the rows of buffers.
+// Maps a sparse pattern, which counts positions in the text, to rows of buffers.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace cadenza::kernels {
 
-/// The tokens of `part` that lie in `text`.
+/// Returns the tokens of `part` that lie in `text`.
 template <typename Buffer>
 Range tokens_in(const Buffer& buffer, Range part, Range text) {
   const std::int64_t step = buffer.positions.step;
@@ -30,7 +30,7 @@ Range tokens_in(const Buffer& buffer, Range part, Range text) {
   return {up_to(text.begin), up_to(text.end)};
 }
 
-/// The text from the first to the last token of `part`, which is not empty.
+/// Returns the text from the first to the last token of `part`, which must not be empty.
 template <typename Buffer>
 Range position_range(const Buffer& buffer, Range part) {
   return {position_of(buffer, part.begin), position_of(buffer, part.end - 1) + 1};
@@ -39,10 +39,10 @@ Range position_range(const Buffer& buffer, Range part) {
 /// Queries of one row of blocks, or keys of one column of them.
 struct Strip {
   Range tokens;
-  std::int64_t row = 0;  ///< of blocks; or column
+  std::int64_t row = 0;  ///< row, or column, of blocks
 };
 
-/// Calls visit(Strip) for the rows or columns of blocks that `tokens` of a buffer lie in.
+/// Calls visit(Strip) for the rows or columns of blocks that contain `tokens` of a buffer.
 template <typename Buffer, typename Visit>
 void for_each_strip(const Buffer& buffer, Range tokens, std::int64_t block, Visit&& visit) {
   while (!tokens.empty()) {
@@ -53,7 +53,7 @@ void for_each_strip(const Buffer& buffer, Range tokens, std::int64_t block, Visi
   }
 }
 
-/// The tasks of documents without a pattern as they are, the others as `sparse`.
+/// Splits tasks: those of documents without a pattern unchanged, the others as `sparse`.
 template <typename Real>
 struct SplitTasks {
   TaskList<Real> dense;
@@ -72,8 +72,9 @@ SplitTasks<Real> split_tasks(const TaskList<Real>& list) {
   return split;
 }
 
-/// The same pairs as dense tasks of one head each: one for every range of keys in active blocks of
-/// a row, and for every range of columns. For kernels that know no patterns; large.
+/// Expands sparse tasks to the same pairs as dense tasks of one head each: one for every range of
+/// keys in active blocks of a row, and for every range of columns. For kernels that do not support
+/// patterns; the list is large.
 template <typename Real>
 TaskList<Real> expanded(const TaskList<Real>& list);
 

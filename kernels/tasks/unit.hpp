@@ -13,7 +13,7 @@ struct Unit {
   std::int64_t end = 0;
   int buffer = 0;
   int kv_head = 0;
-  int head_begin = 0;  ///< query heads that some task of the unit computes lie in [begin, end)
+  int head_begin = 0;  ///< bounds of the query heads that some task of the unit computes
   int head_end = 0;
   int first_entry = 0;  ///< its tasks: entries[first_entry, last_entry)
   int last_entry = 0;

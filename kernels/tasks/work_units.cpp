@@ -24,7 +24,7 @@ class Grid {
   }
   std::int64_t size() const { return size_; }
 
-  /// visit(slot, unit, allowed pairs over heads) for what `entry` computes.
+  /// Calls visit(slot, unit, allowed pairs over heads) for the parts of `entry`.
   template <typename Visit>
   void for_each_part(const TaskRows& entry, Visit&& visit) const {
     const bool by_queries = unit_.side == Side::queries;
@@ -80,7 +80,7 @@ class Grid {
   std::int64_t size_ = 0;
 };
 
-/// By task: the first task with the same map of positions.
+/// Returns, by task, the first task with the same map of positions.
 std::vector<int> first_of_map(const std::vector<TaskRows>& tasks) {
   std::map<PositionMap, int> seen;
   std::vector<int> first;
@@ -90,7 +90,7 @@ std::vector<int> first_of_map(const std::vector<TaskRows>& tasks) {
   return first;
 }
 
-/// Brings the tasks of one map together in every unit, in the order of the maps' first tasks.
+/// Makes the tasks of one map adjacent in every unit, in the order of the maps' first tasks.
 void group_maps(const std::vector<TaskRows>& tasks, const std::vector<Unit>& units,
                 std::vector<int>& entries) {
   const bool one = std::ranges::all_of(tasks, [&](const TaskRows& entry) {
@@ -123,7 +123,7 @@ UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffe
       Unit& unit = units[static_cast<std::size_t>(index)];
       unit.head_begin = std::min(unit.head_begin, part.head_begin);
       unit.head_end = std::max(unit.head_end, part.head_end);
-      ++unit.last_entry;  // counts for now
+      ++unit.last_entry;  // the number of entries for now
       cost[static_cast<std::size_t>(index)] += pairs;
     });
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who computes what inside one call: a unit owns a tile of rows for the heads of one key-value
-// head, and does the work of all tasks that touch them. Nothing is written by two units, so results
+// Division of a call into units: a unit owns a tile of rows for the heads of one key-value head,
+// and does the work of all tasks that touch them. No two units write the same element, so results
 // need no atomics and do not depend on the number of threads.
 #pragma once
 
@@ -12,22 +12,22 @@
 
 namespace cadenza::kernels {
 
-/// Tiles of queries whose gradients of keys are summed in scratch before they go to memory: a sum
-/// of sums, each of a few tiles, loses little to rounding however many queries there are.
+/// Tiles of queries whose gradients of keys are summed in scratch before they are added to memory:
+/// a sum of sums, each of a few tiles, loses little to rounding however many queries there are.
 inline constexpr std::size_t kTilesPerSum = 32;
 
 /// Units in the order in which they should start (longest first) and their tasks.
 struct UnitList {
   std::vector<Unit> units;
   std::vector<int>
-      entries;  ///< indices of tasks; in a unit, those of one map of positions together
+      entries;  ///< indices of tasks; in a unit, those of one map of positions are adjacent
 };
 
 /// Hands out units in order, to any thread.
 class UnitQueue {
  public:
   explicit UnitQueue(const UnitList& list) : list_(list) {}
-  /// Null: there are no more.
+  /// Returns the next unit; null: none is left.
   const Unit* next() {
     const std::size_t next = next_.fetch_add(1, std::memory_order_relaxed);
     return next < list_.units.size() ? &list_.units[next] : nullptr;
@@ -59,12 +59,12 @@ std::vector<Range> buffer_tokens(const TaskList<Real>& list, Side side) {
   return tokens;
 }
 
-/// Units of the tasks' rows on one side. `buffers` are the tokens of that side's buffers. Tasks
-/// that see no key of a unit are not in it, and units without work are left out.
+/// Makes the units of the tasks' rows on one side. `buffers` are the tokens of that side's buffers.
+/// A unit does not contain tasks that see none of its keys; units without work are left out.
 UnitList make_units(const AttentionShape& shape, const std::vector<Range>& buffers,
                     const std::vector<TaskRows>& tasks, const UnitShape& unit_shape);
 
-/// Of a list.
+/// Makes the units of a list.
 template <typename Real>
 UnitList make_units(const AttentionShape& shape, const TaskList<Real>& list,
                     const UnitShape& unit_shape) {

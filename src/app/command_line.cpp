@@ -30,7 +30,8 @@ constexpr const char* kFooter =
     "85 stopped by SIGUSR1 after its step (continue with train --from), 143 by SIGTERM, 130 by "
     "Ctrl-C.\nKeys of an experiment: docs/experiment.md. Files of a run: docs/trace.md.";
 
-/// The check, which complains as the readers of experiments do: found what, and what is valid.
+/// Wraps a check so that it complains like the readers of experiments: what was found, what is
+/// valid.
 CLI::Validator in_our_words(const CLI::Validator& check, const std::string& valid) {
   return {[check, valid](const std::string& text) {
             return check(text).empty() ? std::string()
@@ -47,8 +48,8 @@ CLI::Validator integer_from(std::int64_t low, std::int64_t high = std::int64_t{1
   return in_our_words(CLI::Range(low, high), fmt::format("an integer in [{}, {}]", low, high));
 }
 
-/// A name of a file or folder. An empty one is a script's variable without a value, and must not
-/// count as an option that was left out; nothing could later say or find one that breaks lines.
+/// Checks the name of a file or folder. An empty one comes from a script's unset variable and must
+/// not count as an omitted option; one with line breaks could not be printed or found later.
 CLI::Validator a_name() {
   return {[](const std::string& path) {
             if (path.empty()) return "found an empty name; valid: a name, or to leave it out";
@@ -58,12 +59,12 @@ CLI::Validator a_name() {
           ""};
 }
 
-/// The option that names what a command makes.
+/// Adds the option for the output of a command.
 CLI::Option* add_output(CLI::App& app, CommandLine& line, const std::string& help) {
   return app.add_option("--output", line.output, help)->check(a_name());
 }
 
-/// A file, for which others are not replaced by mistake.
+/// Adds the option for an output file, with --force against replacing others by mistake.
 void add_output_file(CLI::App& app, CommandLine& line, const std::string& help) {
   add_output(app, line, help)->required();
   app.add_flag("--force", line.force,
@@ -221,14 +222,14 @@ std::vector<std::string> options_of(const CLI::App& app) {
   return names;
 }
 
-/// ": did you mean --output?"; empty where nothing is near.
+/// Suggests ": did you mean --output?"; empty if no word is near.
 std::string meant(std::string_view dashes, std::string_view word,
                   const std::vector<std::string>& known) {
   const std::string best = nearest(word, known);
   return best.empty() ? "" : fmt::format(": did you mean {}{}?", dashes, best);
 }
 
-/// What was meant by a word that the parser does not know; empty where it knows all.
+/// Describes a word that the parser does not know; empty if it knows all.
 std::string unknown_word(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
   const CLI::App& command = parsed.empty() ? app : *parsed.front();
@@ -271,7 +272,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
     print(text.str());
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    // A launcher ends all ranks at the first failure: that must be the one that speaks.
+    // A launcher ends all ranks at the first failure, so the rank that prints must fail first.
     exit_code = speaks ? static_cast<int>(ExitCode::usage) : 0;
     const std::string unknown = unknown_word(app);
     if (speaks) {

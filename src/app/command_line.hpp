@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: subcommands, options, help that teaches.
+// The command line: subcommands, options, help.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,13 @@ struct CommandLine {
   std::string index;                   ///< attend, plan: file with the index of sparse attention
   std::string format = "table";        ///< plan, simulate
   std::int64_t step = 0;               ///< plan; simulate: the first
-  std::int64_t steps = 0;              ///< simulate, sweep; 0: as the file says
-  std::string trace;                   ///< simulate: none, summary, full; empty: as `output` asks
+  std::int64_t steps = 0;              ///< simulate, sweep; 0: the file's number
+  std::string trace;  ///< simulate: none, summary, full; empty: depends on `output`
   Detail detail = Detail::usual;
 };
 
-/// Parses; prints help or the complaint itself and sets `exit_code` when there is nothing to run.
+/// Parses the command line. Prints help or an error itself and sets `exit_code` if there is nothing
+/// to run.
 std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_code);
 
 }  // namespace cadenza::app

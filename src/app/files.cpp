@@ -16,7 +16,7 @@
 namespace cadenza::app {
 namespace {
 
-/// The key that names the files of the corpus; null: it comes from no file.
+/// Returns the key that names the files of the corpus; null: it has no file.
 const char* corpus_key(const config::Data& data) {
   if (data.source == config::Source::text || data.source == config::Source::tokens) {
     return "data.path";
@@ -80,7 +80,7 @@ void require_folder(const std::string& path) {
 void require_output(const std::string& path, const char* command, bool force,
                     const std::function<bool()>& written_by) {
   require_folder(path);
-  std::error_code unseen;  // what is not there is no obstacle
+  std::error_code unseen;  // a missing file is no obstacle
   if (fs::is_symlink(path, unseen)) {
     fail(ExitCode::data, "{}: is a link to {}; valid: a place without a link", path,
          fs::read_symlink(path, unseen).string());
@@ -94,7 +94,7 @@ void require_output(const std::string& path, const char* command, bool force,
   try {
     if (written_by()) return;
   } catch (const Error&) {
-    // No reader of what the command writes takes it.
+    // Readers of the command's output reject it.
   }
   fail(ExitCode::data,
        "{}: exists and was not written by {}; valid: --output with a new name, or --force", path,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that an experiment names or a command writes where --output says.
+// Files that an experiment names, and files that a command writes at --output.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,20 @@
 
 namespace cadenza::app {
 
-/// Of the corpus or the lengths that it was made from: documents, tokens and a hash of the lengths;
-/// of budgets of heads a hash. @param corpus  that the experiment names
+/// Describes the contents of the experiment's files: for the corpus or its lengths, the number of
+/// documents and tokens and a hash of the lengths; for budgets of heads, a hash.
+/// @param corpus  the experiment's
 config::FileContents file_contents(const config::Experiment& experiment,
                                    const data::Corpus& corpus);
 
-// A file that a command makes where --output says.
+// --- A file that a command writes at --output ---
 
-/// A slip of the keyboard must not cost a file. What may be replaced is what an earlier call of the
-/// same command wrote, or with --force any regular file; devices, pipes, folders and links
-/// never are.
-/// Called before a command spends minutes.
+/// Requires that the output may be written, before a command spends minutes: a typing error must
+/// not cost a file. It may replace a file that an earlier call of the same command wrote or, with
+/// --force, any regular file; never devices, pipes, folders and links.
 /// @param command     "cadenza attend"
-/// @param written_by  whether that command wrote the file at `path`; an Error says no
-/// @throws Error(data), also where no file can be made there
+/// @param written_by  whether that command wrote the file at `path`; an Error counts as no
+/// @throws Error(data), also if no file can be made there
 void require_output(const std::string& path, const char* command, bool force,
                     const std::function<bool()>& written_by);
 

@@ -22,7 +22,7 @@ constexpr const char* kColumnBegins = "index/column_begins";
 constexpr const char* kBits = "index/bits";
 constexpr const char* kBitBegins = "index/bit_begins";
 
-/// Lists one after another, and where each begins.
+/// Concatenated lists and the begin of each.
 template <typename T>
 struct Lists {
   std::vector<std::int64_t> begins{0};
@@ -42,7 +42,8 @@ void write_lists(storage::File& file, const char* begins, const char* numbers,
   file.write<T>(numbers, {lists.numbers.size()}, lists.numbers.data());
 }
 
-/// @param most  numbers that all lists may have together: a small file may hold any number of them
+/// @param most  numbers that all lists may have together: a small (compressed) file may claim any
+/// number
 template <typename T>
 Lists<T> read_lists(const storage::File& file, const char* begins, const char* numbers,
                     std::size_t count, std::int64_t most) {
@@ -59,7 +60,7 @@ Lists<T> read_lists(const storage::File& file, const char* begins, const char* n
   return lists;
 }
 
-/// Of all documents and heads: what `of` says of a length; dense ones are complained about later.
+/// Sums of(length) over all documents and heads. Dense documents are rejected later.
 template <typename Of>
 std::int64_t most_numbers(std::span<const std::int64_t> lengths, std::size_t heads, const Of& of) {
   std::int64_t sum = 0;
@@ -67,7 +68,7 @@ std::int64_t most_numbers(std::span<const std::int64_t> lengths, std::size_t hea
   return sum;
 }
 
-/// Numbers of one list, which ascend in [0, end).
+/// Requires that the numbers of one list ascend in [0, end).
 void require_ascending(const storage::File& file, const char* dataset,
                        std::span<const std::int64_t> numbers, std::int64_t end,
                        std::size_t document, std::size_t head) {
@@ -92,7 +93,7 @@ void require_lengths(const storage::File& file, std::span<const std::int64_t> le
        text(other, found.end()), other - found.begin(), text(valid, lengths.end()));
 }
 
-/// Whether each row of blocks, of which row r has r + 1 bits, has its last one, and no bit is
+/// Whether in rows of blocks, row r with r + 1 bits, each row has its last bit set, and no bit lies
 /// behind the last row.
 bool has_diagonal(std::span<const std::uint64_t> words, std::int64_t rows) {
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -103,7 +104,7 @@ bool has_diagonal(std::span<const std::uint64_t> words, std::int64_t rows) {
   return used == 0 || words.back() >> used == 0;
 }
 
-/// A list of a document and head is empty where the document is dense, and only there.
+/// Requires a list to be empty if and only if the document is dense.
 void require_dense(const storage::File& file, const char* dataset, std::int64_t found,
                    const SparseRule& rule, std::int64_t length, std::size_t document,
                    std::size_t head) {
@@ -114,7 +115,7 @@ void require_dense(const storage::File& file, const char* dataset, std::int64_t 
                   : "none, as attention.sparse.dense_below makes it dense");
 }
 
-/// [documents, heads], of length 0 where a document is dense.
+/// [documents, heads], with length 0 for dense documents.
 using Patterns = std::vector<SparsePattern>;
 
 Patterns read_vertical_slash(const storage::File& file, std::span<const std::int64_t> lengths,
@@ -144,7 +145,7 @@ Patterns read_vertical_slash(const storage::File& file, std::span<const std::int
            file.path(), kColumns, columns.of(i).size(), document, i % heads, rule.columns);
     }
     if (rule.is_dense(length)) continue;
-    // A slash makes two blocks of a row active at most, beside the one on the diagonal.
+    // A slash makes at most two blocks of a row active, besides the diagonal one.
     const std::int64_t most = 1 + 2 * rule.slashes;
     if (std::ssize(offsets.of(i)) > most) {
       fail(ExitCode::data,

@@ -14,13 +14,13 @@
 
 namespace cadenza::app {
 
-/// The index that a file has for documents of these lengths, and `attention` says which of them are
-/// dense. @throws Error(data) that names the dataset, what was found and what is valid;
-/// Error(usage) where attention is not sparse
+/// Reads the index for documents of these lengths; `attention` determines which of them are dense.
+/// @throws Error(data) with the dataset, what was found and what is valid; Error(usage) if
+/// attention is not sparse
 SparseIndex read_index(const std::string& path, std::span<const std::int64_t> lengths, int heads,
                        const config::Attention& attention);
 
-/// @param patterns  [documents, heads], of length 0 where a document is dense
+/// @param patterns  [documents, heads], with length 0 for dense documents
 void write_index(storage::File& file, std::span<const std::int64_t> lengths, const SparseRule& rule,
                  std::span<const SparsePattern> patterns);
 

@@ -15,7 +15,7 @@
 namespace cadenza::app {
 namespace {
 
-/// A command without ranks: no MPI is started.
+/// Runs a command without ranks and without MPI, on the launcher's rank 0.
 int in_one_process(const CommandLine& line, void (*command)(const CommandLine&)) {
   if (comm::launcher_rank() != 0) return 0;
   try {
@@ -31,14 +31,21 @@ int in_one_process(const CommandLine& line, void (*command)(const CommandLine&))
 
 }  // namespace
 
+// Runs cadenza. First the process is made safe to fail: a file that outgrows its limit becomes an
+// error, and uncaught exceptions become one line and an exit code. Then the command line is parsed,
+// which ends here with help or an error, and logging is set up. plan, simulate, sweep and train
+// --dry-run need no ranks: they run in one process without MPI. attend, calibrate and train run in
+// a session on all ranks, which starts MPI, then threads and Kokkos, and turns errors into exit
+// codes (runtime/failure.hpp). train also catches the signals that ask it to stop, so that it can
+// end after a step; their exit code tells a batch system to requeue the job.
 int run(int argc, char** argv) {
-  // A file that outgrows its limit is an error that names the file, not a dead process.
+  // A file that outgrows its limit should be an error that names the file, not kill the process.
   std::signal(SIGXFSZ, SIG_IGN);
   end_on_uncaught();
   int exit_code = 0;
   const auto line = parse_command_line(argc, argv, exit_code);
   if (!line) return exit_code;
-  // What programs read has standard output to itself.
+  // Results that programs read have standard output to themselves.
   set_up_logging(line->detail, comm::launcher_rank() == 0,
                  line->format == "table" ? stdout : stderr);
   spdlog::debug("cadenza {} ({}): {}", kVersion, revision(), kBuild);
@@ -57,7 +64,7 @@ int run(int argc, char** argv) {
       break;
   }
   if (line->dry_run) return in_one_process(*line, dry_run);
-  const StopSignals signals;  // before MPI starts: one that comes meanwhile must not end the rank
+  const StopSignals signals;  // before MPI starts: a signal in between must not end the rank
   const int failed =
       in_session(argc, argv, [&](comm::Communicator& world) { exit_code = train(world, *line); });
   return failed != 0 ? failed : exit_code;

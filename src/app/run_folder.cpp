@@ -24,9 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// With `/` a run would spread over the system, and no later one could rename it.
+/// Rejects `/`: a run would spread over the system, and no later one could rename it.
 void refuse_root(const std::string& path) {
-  std::error_code unseen;  // what is not there is another folder
+  std::error_code unseen;  // a missing path is another folder
   if (!fs::equivalent(path, "/", unseen)) return;
   fail(ExitCode::data, "{}: is the root folder of the system; valid: --output with another folder",
        path);
@@ -49,7 +49,7 @@ int open_lock(const std::string& path) {
   return file;
 }
 
-/// Who says in the lock's file that it has the lock. Closes it.
+/// Returns the holder that the lock file names. Closes it.
 std::string holder(int file) {
   std::array<char, 256> text{};
   const ssize_t bytes = pread(file, text.data(), text.size() - 1, 0);
@@ -57,7 +57,8 @@ std::string holder(int file) {
   return bytes > 0 ? text.data() : "another process";
 }
 
-/// A link may lead anywhere; a pipe keeps waiting who opens it. /dev/null and its like do neither.
+/// Rejects links, which may lead anywhere, and pipes, which block the writer that opens them;
+/// /dev/null and similar devices do neither.
 void require_file(const fs::directory_entry& entry) {
   std::error_code error;
   if (entry.is_symlink(error)) {
@@ -87,7 +88,7 @@ OutputFolder::OutputFolder(const std::string& path) : place_(path) {
 bool OutputFolder::lock() {
   const std::string& folder = place_.path();
   file_ = open_lock(lock_of(folder));
-  if (file_ < 0) return false;  // who renamed the folder just now does not work in it any more
+  if (file_ < 0) return false;  // the process that renamed the folder just now no longer uses it
   if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
       const std::string who = holder(std::exchange(file_, -1));
@@ -153,18 +154,19 @@ std::string reason() {
   return errno != 0 ? std::strerror(errno) : "unknown reason";
 }
 
-/// What a run that was killed while it made a trace smaller has left.
+/// Removes files that a run left when it was killed while compacting a trace.
 void remove_unfinished(const fs::path& traces) {
   std::error_code error;
   for (fs::directory_iterator entry(traces, error), end; !error && entry != end;
        entry.increment(error)) {
-    std::error_code ignored;  // it is in nobody's way
+    std::error_code ignored;  // a file that stays does no harm
     if (entry->path().extension() == trace::kUnfinished) fs::remove(entry->path(), ignored);
   }
 }
 
-/// A folder is renamed and files in it are replaced where a run wrote them: it makes trace/ first,
-/// then experiment.yaml, then metrics.jsonl. @throws Error(data) where somebody else did
+/// Rejects folders that no run wrote: a folder is renamed, and its files are replaced, only if a
+/// run made it: trace/ first, then experiment.yaml, then metrics.jsonl. @throws Error(data) if
+/// somebody else did
 void refuse_files_of_others(const fs::path& folder) {
   for (const auto& [name, before] :
        {std::pair("experiment.yaml", "trace"), std::pair("metrics.jsonl", "experiment.yaml")}) {
@@ -178,11 +180,11 @@ void refuse_files_of_others(const fs::path& folder) {
   }
 }
 
-/// Traces and checkpoints come after experiment.yaml: without one, no run is renamed, and files in
-/// these folders would be replaced. @throws Error(data) where there are any
+/// Rejects traces and checkpoints without experiment.yaml, after which a run writes them: without
+/// it no run is renamed, and their files would be replaced. @throws Error(data) if there are any
 void refuse_files_without_run(const fs::path& folder) {
   for (const char* name : {"trace", "checkpoints"}) {
-    std::error_code error;  // of a folder that is not there
+    std::error_code error;  // of a missing folder
     for (fs::directory_iterator entry(folder / name, error), end; !error && entry != end;
          entry.increment(error)) {
       std::error_code unseen;
@@ -195,12 +197,12 @@ void refuse_files_without_run(const fs::path& folder) {
   }
 }
 
-/// Nothing of an earlier run is lost or mixed with this one.
-/// @return the folder, empty of it
+/// Renames an earlier run in the folder, so that nothing of it is lost or mixed with this one.
+/// @return the folder, without an earlier run
 OutputFolder keep_earlier_run(OutputFolder held) {
   const fs::path path = held.path();
   refuse_files_of_others(path);
-  std::error_code error;  // where one may not look, writing will say so
+  std::error_code error;  // if access is denied, writing will report it
   if (!fs::exists(path / "experiment.yaml", error)) return held;
   model::remove_partial_checkpoints(path / "checkpoints");
   remove_unfinished(path / "trace");
@@ -218,7 +220,7 @@ OutputFolder keep_earlier_run(OutputFolder held) {
   return OutputFolder(path.string());
 }
 
-/// A folder in it.
+/// Makes a folder inside the run's.
 storage::Place made(const std::string& path) {
   std::error_code error;
   fs::create_directory(path, error);

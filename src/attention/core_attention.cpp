@@ -11,12 +11,12 @@ namespace {
 
 using Items = Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>;
 
-/// Pairs (row, head) of rows that hold all their heads one after another.
+/// Index of a pair (row, head) in rows that are contiguous in all their heads.
 struct AllHeads {
   KOKKOS_FUNCTION std::int64_t operator()(std::int64_t i) const { return i; }
 };
 
-/// Pairs (row, head of a slice): where the i-th one lies in rows that hold more heads.
+/// Index of the i-th pair (row, head of a slice) in rows that hold more heads.
 struct SomeHeads {
   std::int64_t row_heads;
   std::int64_t first;
@@ -43,8 +43,8 @@ struct Initialise {
   }
 };
 
-/// One (row, head). With m the larger lse and e = exp(smaller - m) in [0, 1], nothing overflows
-/// however far apart the two are.
+/// Merges one (row, head). With m the larger lse and e = exp(smaller - m) in [0, 1], nothing
+/// overflows however far apart the two are.
 template <typename Real, typename Heads>
 struct Merge {
   Real* out;
@@ -62,7 +62,7 @@ struct Merge {
     if (part == empty && old != empty) return;
     Real* to = out + at * head_dim;
     const Real* from = part_out + i * head_dim;
-    if (old == empty) {  // takes the part as it is, except that an empty one is zero
+    if (old == empty) {  // copies the part, except that an empty one becomes zero
       for_elements(lanes, head_dim, [=](const int d) { to[d] = part == empty ? 0 : from[d]; });
       write_once(lanes, part, lse + at);
       return;
@@ -124,7 +124,7 @@ KOKKOS_INLINE_FUNCTION void rotate(const Lanes& lanes, const From* from, const S
                [=](const int d) { narrow(widen(from[rest + d]), to[rest + d]); });
 }
 
-/// One (row, head). Sign -1 turns back.
+/// Rotates one (row, head). Sign -1 turns back.
 template <typename Real>
 struct RotateKeys {
   using Sum = Accumulator<Real>;
@@ -144,7 +144,7 @@ struct RotateKeys {
   }
 };
 
-/// One (row, head of dq, dk or dv).
+/// Joins one (row, head of dq, dk or dv).
 template <typename Real>
 struct JoinGradients {
   using Sum = Accumulator<Real>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels run over pairs (row, head), whose elements lie one after another: a pair belongs to
-// one thread on the host, whose vector instructions take the elements, and to a warp on a device,
-// whose lanes read them together.
+// Loops over pairs (row, head), whose elements are contiguous: on the host a pair belongs to one
+// thread, whose vector instructions take the elements, on a device to a warp, whose lanes read them
+// together.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -12,7 +12,7 @@
 
 namespace cadenza::attention {
 
-/// f(d) for d in [0, count). `lanes` are those that a pair belongs to, as HeadLoop gives them.
+/// Calls f(d) for d in [0, count). `lanes` run the pair, as HeadLoop passes them.
 template <typename Lanes, typename F>
 KOKKOS_INLINE_FUNCTION void for_elements(const Lanes& lanes, int count, const F& f) {
   if constexpr (kDeviceIsCuda) {
@@ -23,8 +23,8 @@ KOKKOS_INLINE_FUNCTION void for_elements(const Lanes& lanes, int count, const F&
   }
 }
 
-/// Sum of f(d), known to all lanes. `f` by value: by reference, the sum of doubles takes another
-/// order and twice the time.
+/// Returns the sum of f(d), known to all lanes. `f` is passed by value: by reference, the sum of
+/// doubles takes another order and twice the time.
 template <typename Sum, typename Lanes, typename F>
 KOKKOS_INLINE_FUNCTION Sum sum_elements(const Lanes& lanes, int count, F f) {
   Sum sum = 0;
@@ -39,8 +39,8 @@ KOKKOS_INLINE_FUNCTION Sum sum_elements(const Lanes& lanes, int count, F f) {
   return sum;
 }
 
-/// Writes what is one number of a pair, after all lanes have come here through for_elements or
-/// sum_elements: they may have read it before.
+/// Writes one number of a pair, after all lanes have passed for_elements or sum_elements, since
+/// they may read its old value before.
 template <typename Lanes, typename T>
 KOKKOS_INLINE_FUNCTION void write_once(const Lanes& lanes, T value, T* to) {
   if constexpr (kDeviceIsCuda) {
@@ -86,7 +86,7 @@ inline Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>> over_heads(s
 
 #endif
 
-/// body(lanes, i) for i in [0, pairs).
+/// Calls body(lanes, i) for i in [0, pairs).
 template <typename Body>
 void for_heads(const char* label, std::int64_t pairs, const Body& body) {
   launch(label, over_heads(pairs), HeadLoop<Body>{body, pairs});

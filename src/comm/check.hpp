@@ -9,7 +9,7 @@
 
 namespace cadenza::comm {
 
-/// @throws Error(communication) unless an MPI call succeeded
+/// @throws Error(communication) unless the MPI call succeeded
 inline void check(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is built from a communicator's primitives: strings and clocks.
+// Collectives built from a communicator's primitives: strings and clocks.
 #include <limits>
 #include <vector>
 
@@ -15,7 +15,7 @@ std::span<std::byte> bytes_of(T& value) {
 
 constexpr int kClockTag = 1000;
 
-/// Rank 0 answers `pings` times with its clock.
+/// Answers `pings` times with rank 0's clock.
 void serve_clock(Communicator& comm, int peer, int pings, std::int64_t (*now_ns)()) {
   for (int ping = 0; ping < pings; ++ping) {
     std::int64_t message = 0;
@@ -62,7 +62,7 @@ ClockOffset measure_clock(Communicator& comm, int pings, std::int64_t (*now_ns)(
   for (int peer = 1; peer < comm.size(); ++peer) {
     if (comm.rank() == 0) serve_clock(comm, peer, pings, now_ns);
     if (comm.rank() == peer) mine = ask_clock(comm, pings, now_ns);
-    comm.barrier();  // one pair at a time: others must not disturb its round trips
+    comm.barrier();  // one pair at a time, so that others do not disturb its round trips
   }
   return mine;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI transport. Counts beyond 2^30 elements are cut, so that any message size is allowed.
+// The MPI transport. Splits messages of more than 2^30 elements, so any size is allowed.
 #include <mpi.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ MPI_Datatype mpi_type(NumberType type) {
   return MPI_UINT64_T;
 }
 
-/// Calls piece(offset, count) for pieces of at most kLargestCount elements; once, empty, for none.
+/// Calls piece(offset, count) for pieces of at most kLargestCount elements; once, with 0, if empty.
 template <typename Piece>
 void in_pieces(std::size_t count, Piece piece) {
   std::size_t offset = 0;
@@ -58,7 +58,7 @@ void in_pieces(std::size_t count, Piece piece) {
   } while (offset < count);
 }
 
-/// For calls that cannot be cut.
+/// Returns the count of a call that cannot be split.
 int whole_count(std::size_t count, const char* call) {
   if (count > kLargestCount) {
     fail(ExitCode::communication, "{} of {} elements: at most {} in one call", call, count,
@@ -90,7 +90,7 @@ class MpiCommunicator final : public Communicator {
     leader_ = world_rank_of_first(comm_);
   }
   ~MpiCommunicator() override {
-    // Freeing is collective: while an exception unwinds, the other ranks are not here.
+    // Freeing is collective: during an exception, the other ranks do not take part.
     if (owned_ && std::uncaught_exceptions() == 0) MPI_Comm_free(&comm_);
   }
 
@@ -139,8 +139,8 @@ class MpiCommunicator final : public Communicator {
   void post_all_reduce(Numbers data, int channel) override {
     post_reduction(data, Reduction::sum, channel);
   }
-  /// One reduction to every rank: unlike MPI_Ireduce_scatter, which Open MPI computes on rank 0
-  /// alone, they share the work, and parts can be cut.
+  /// Posts one reduction to every rank: so all share the work, whereas Open MPI computes
+  /// MPI_Ireduce_scatter on rank 0 alone, and parts can be split.
   void post_reduce_scatter(ConstNumbers all, std::span<const std::int64_t> counts, Numbers mine,
                            int channel) override {
     check_parts("post_reduce_scatter", counts, {mine.size(), all.size(), rank_, size_});
@@ -155,7 +155,7 @@ class MpiCommunicator final : public Communicator {
       });
     });
   }
-  /// A broadcast from every rank: see post_reduce_scatter.
+  /// Posts a broadcast from every rank: see post_reduce_scatter.
   void post_all_gather_v(std::span<const std::byte> mine, std::span<const std::int64_t> byte_counts,
                          std::span<std::byte> all, int channel) override {
     check_parts("post_all_gather_v", byte_counts, {mine.size(), all.size(), rank_, size_});
@@ -170,7 +170,7 @@ class MpiCommunicator final : public Communicator {
     });
   }
 
-  /// Receives come first: what arrives at once then has its place.
+  /// Posts receives first, so that a message that arrives at once has its place.
   void post(std::span<const Receive> receives, std::span<const Send> sends, int channel) override {
     for (const Receive& want : receives) {
       in_pieces(want.data.size(), [&](std::size_t offset, int count) {
@@ -209,7 +209,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color) override {
-    barrier();  // it can be watched, and says who does not come
+    barrier();  // can be watched, and shows which rank is missing
     MPI_Comm part = MPI_COMM_NULL;
     watch_->bounded("in MPI_Comm_split for a rank that does not answer",
                     [&] { check(MPI_Comm_split(comm_, color, rank_, &part), "MPI_Comm_split"); });
@@ -217,17 +217,17 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  /// Channel and tag of the calls that complete what they post.
+  /// Channel and tag of the calls that complete what they post themselves.
   static constexpr int kOwn = -1;
-  static constexpr int kOwnTag = 32767;  // every MPI has it, and no other message does
-  /// Elements that a reduce_scatter holds of every rank.
+  static constexpr int kOwnTag = 32767;  // every MPI supports it, and no other message uses it
+  /// Elements of each rank that a reduce_scatter holds at a time.
   static constexpr std::size_t kPiece = std::size_t{1} << 18;
 
   void complete(int channel, const char* call) {
     watch_->until(call, [&] { return test(channel); });
   }
-  /// In rank order. Faster than MPI_Ireduce_scatter, which Open MPI computes on rank 0 alone, and
-  /// than reductions to every rank.
+  /// Sums in rank order. Faster than MPI_Ireduce_scatter, which Open MPI computes on rank 0 alone,
+  /// and than reductions to every rank.
   template <typename T>
   void scatter_sum(std::span<const T> all, std::span<T> mine) {
     std::vector<T> arrived(std::min(kPiece, mine.size()) * static_cast<std::size_t>(size_));
@@ -247,7 +247,8 @@ class MpiCommunicator final : public Communicator {
       }
     }
   }
-  /// `count` elements of every rank's part to that rank, and what the others have of this one's.
+  /// Sends `count` elements of every rank's part to that rank, and receives all ranks' elements of
+  /// this rank's part.
   template <typename T>
   void exchange_parts(std::span<const T> all, std::size_t stride, std::span<T> arrived,
                       std::size_t count) {
@@ -280,7 +281,7 @@ class MpiCommunicator final : public Communicator {
   std::map<int, std::vector<MPI_Request>> pending_;
 };
 
-/// The variable in which mpirun or srun tells a process its rank.
+/// Returns the value of the variable in which mpirun or srun gives a process its rank; null: none.
 const char* launcher_variable() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* value = std::getenv(name)) return value;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group of one rank: collectives are copies, messages to oneself are matched in posting order.
+// A group of one rank: collectives are copies, messages to itself match in posting order.
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
@@ -74,7 +74,7 @@ class SelfCommunicator final : public Communicator {
     std::span<std::byte> data;
   };
 
-  /// The sum over one rank.
+  /// Copies the data: the sum over one rank.
   static void take_all(const char* call, std::span<const std::int64_t> counts, ConstNumbers all,
                        Numbers mine) {
     check_parts(call, counts, {mine.size(), all.size()});

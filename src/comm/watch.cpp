@@ -22,12 +22,12 @@ namespace cadenza::comm {
 namespace {
 
 constexpr int kTag = 0;
-constexpr double kQuestions = 10;  // within a timeout
-/// A longer time without a poll is one in which this process did not run (a suspended job, say): it
-/// could not hear the others then.
+constexpr double kQuestions = 10;  // asked within a timeout
+/// After a longer time without a poll, this process did not run (a suspended job, say) and could
+/// not hear the others.
 constexpr double kLongestGap = 1;
 
-/// Where a process runs.
+/// Host and process id of a rank.
 struct ProcessPlace {
   std::array<char, MPI_MAX_PROCESSOR_NAME> host{};
   std::int64_t pid = 0;
@@ -36,7 +36,7 @@ struct ProcessPlace {
 }  // namespace
 
 Watch::~Watch() {
-  // While an exception unwinds the job ends by force: freeing is collective.
+  // During an exception the job ends by force; freeing is collective.
   if (comm_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0) return;
   MPI_Cancel(&expected_);
   MPI_Wait(&expected_, MPI_STATUS_IGNORE);
@@ -76,7 +76,7 @@ void Watch::start() {
 void Watch::progress() {
   if (looked_by_) looked_by_(Clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
   if (is_on()) return serve();
-  // A probe that finds nothing lets the library work.
+  // A probe that finds nothing lets the MPI library make progress.
   int found = 0;
   check(MPI_Iprobe(0, kTag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
@@ -133,7 +133,7 @@ void Watch::take(int from, const Message& message) {
     peer.waits_for = message.text;
     return;
   }
-  if (from < rank_) {  // it lives, and does what this rank would do
+  if (from < rank_) {  // it is alive and does what this rank would do
     peer.asked = -1;
     peer.heard = waited_;
     ask_at_ = waited_ + 2 * timeout_ / kQuestions;
@@ -157,7 +157,7 @@ void Watch::send(int to, const Message& message) {
 void Watch::ask() {
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     Peer& peer = peers_[at(rank)];
-    if (!asked_) {  // what is known is of an earlier wait
+    if (!asked_) {  // the peer's state is of an earlier wait
       peer.asked = -1;
       peer.heard = 0;
     }
@@ -174,7 +174,7 @@ bool Watch::nothing_goes_on() const {
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     const Peer& peer = peers_[at(rank)];
     if (rank == rank_) continue;
-    if (rank < rank_ && peer.asked < 0) return false;  // it will speak
+    if (rank < rank_ && peer.asked < 0) return false;  // the lower rank will report
     const double last = peer.asked < 0 ? peer.heard : peer.asked;
     if (waited_ - last < timeout_) return false;
   }
@@ -199,9 +199,9 @@ std::string Watch::waits_for() const {
 
 namespace {
 
-constexpr std::size_t kNamed = 8;  // ranks, and groups of them: more are counted
+constexpr std::size_t kNamed = 8;  // ranks, and groups of them; the others are only counted
 
-/// "0, 1, 3" or "0, 1, ... (500 ranks)".
+/// Formats ranks: "0, 1, 3" or "0, 1, ... (500 ranks)".
 std::string list_of(const std::vector<std::size_t>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
@@ -260,8 +260,8 @@ Deadline::~Deadline() {
 }
 
 void Deadline::watch(const char* what, double seconds, int rank) {
-  // Pieces of time, so that one in which this process was stopped itself does not count; later
-  // ranks wait a little longer, so that one speaks and the launcher ends the others.
+  // Waits in small pieces, so that time in which this process was stopped does not count. Higher
+  // ranks wait a little longer, so that one reports and the launcher ends the others.
   constexpr double kPiece = 0.05;
   constexpr double kTurn = 0.2;
   constexpr int kTurns = 32;

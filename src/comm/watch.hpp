@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The watch over waiting ranks: who hangs, what is said of it, and the one place where a process
+// The watch over waiting ranks: finds a hang, describes it, and is the one place where a process
 // waits for others.
 #pragma once
 
@@ -18,27 +18,28 @@
 
 namespace cadenza::comm {
 
-/// One rank of it.
+/// One rank of a hang.
 struct HungRank {
   bool answers = false;
-  std::string host;       ///< of one that does not
-  std::int64_t pid = 0;   ///< likewise
-  std::string waits_for;  ///< of one that does
+  std::string host;       ///< of a rank that does not answer
+  std::int64_t pid = 0;   ///< of a rank that does not answer
+  std::string waits_for;  ///< of a rank that answers
 };
 
-/// One line: who does not answer, and what the others wait for; ranks that wait for the same
-/// together.
+/// Describes a hang in one line: the ranks that do not answer, and what the others wait for,
+/// grouped by what they wait for.
 std::string describe_hang(double seconds, std::span<const HungRank> ranks);
 
-// The one place where a process waits for others, and the watch over it: when nothing has completed
-// on any rank for run.timeout seconds, the job ends and says who does not answer.
+// --- The watch ---
+// When nothing has completed on any rank for run.timeout seconds, the job ends and names the ranks
+// that do not answer.
 //
-// A rank whose wait lasts asks the others. Who waits answers how long its wait has lasted and what
-// it waits for; who computes answers between its operations and, within attention, from the
-// kernels' progress hook, that it does not wait; who is stopped, or in an operation that does not
-// end, does not answer. The lowest of the ranks that answer speaks, so that it is said once.
+// A rank whose wait lasts long asks the others. A waiting rank answers how long it has waited, and
+// for what. A computing rank answers, between operations and within attention from the kernels'
+// progress hook, that it does not wait. A rank that is stopped, or in an operation that does not
+// end, does not answer. The lowest rank that answers reports, so that there is one report.
 
-/// Of all communicators that were split from one world. Used by the thread that may call MPI.
+/// Shared by all communicators split from one world. Used by the thread that may call MPI.
 class Watch {
  public:
   Watch() = default;
@@ -46,16 +47,15 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// Collective over all processes.
-  /// @param seconds  without a completed operation; 0: nothing is watched
+  /// Sets the limit. Collective over all processes.
+  /// @param seconds  without a completed operation; 0: no watch
   void set_timeout(double seconds);
   void set_activity(Activity activity) { activity_ = std::move(activity); }
   void set_looked(Looked looked) { looked_by_ = std::move(looked); }
   void set_background(std::function<void()> work) { background_ = std::move(work); }
 
-  /// Polls `done` until it is true. MPI's own calls decide whether a poll gives up the core.
-  /// @param call  what is waited for; a literal
-  /// @throws Error(communication) when nothing goes on any more, on the rank that says so
+  /// Polls `done` until it returns true. MPI's own calls decide whether a poll yields the core.
+  /// @param call  names the awaited call; a literal
   template <typename Done>
   void until(const char* call, const Done& done) {
     look();
@@ -70,24 +70,24 @@ class Watch {
     call_ = nullptr;
   }
 
-  /// Runs `action`, a call of MPI that cannot be polled. The process ends when it does not end.
-  /// @param what  of Deadline
+  /// Runs `action`, an MPI call that cannot be polled; if it does not end, the process does.
+  /// @param what  for Deadline
   template <typename Action>
   void bounded(const char* what, const Action& action) const {
     const Deadline deadline(what, timeout_, rank_);
     action();
   }
 
-  /// Lets MPI move on, and answers who asks.
+  /// Lets MPI make progress and answers ranks that ask.
   void progress();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// A question is idle < 0.
+  /// A question if idle < 0, otherwise an answer.
   struct Message {
     double idle = -1;     ///< seconds that the sender's wait has lasted; 0: it does not wait
-    char text[248] = {};  ///< what it waits for
+    char text[248] = {};  ///< what the sender waits for
   };
   struct Sent {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -96,9 +96,9 @@ class Watch {
   struct Peer {
     std::string host;
     std::int64_t pid = 0;
-    // Seconds of this rank's wait:
-    double asked = -1;  ///< when it was asked what it has not answered; -1: it has
-    double heard = 0;   ///< when it last completed something, as far as it has said
+    // In seconds of this rank's wait:
+    double asked = -1;  ///< time of the question that the peer has not answered; -1: none
+    double heard = 0;   ///< last time at which it completed something, according to its answers
     std::string waits_for;
   };
 
@@ -127,20 +127,20 @@ class Watch {
   Activity activity_;
   Looked looked_by_;
   std::function<void()> background_;
-  MPI_Comm comm_ = MPI_COMM_NULL;  ///< of the watch alone: its messages meet no others
+  MPI_Comm comm_ = MPI_COMM_NULL;  ///< the watch's own, so that its messages meet no others
   int rank_ = 0;
   std::vector<Peer> peers_;  ///< by rank
   MPI_Request expected_ = MPI_REQUEST_NULL;
   Message incoming_;
-  std::list<Sent> sent_;  ///< may still be on their way
+  std::list<Sent> sent_;  ///< may still be under way
 
-  // This rank's wait; its seconds are those in which the process ran.
-  const char* call_ = nullptr;  ///< null: it does not wait
+  // This rank's wait; counts only seconds in which the process ran.
+  const char* call_ = nullptr;  ///< null: this rank does not wait
   Clock::time_point began_, served_;
   double waited_ = 0;
   double ask_at_ = 0;
   bool asked_ = false;
-  std::string verdict_;  ///< once it was said, nobody is waited for again
+  std::string verdict_;  ///< once set, nobody is awaited again
 };
 
 }  // namespace cadenza::comm

@@ -23,7 +23,7 @@ class Collector {
       : experiment_(experiment), layout_(layout), trainers_(trainers) {}
 
   /// @param mine  all elements of this rank's parameters
-  /// @param write  on rank 0: (whole parameter, its values)
+  /// @param write  called on rank 0 with each whole parameter and its values
   template <typename Write>
   void collect(const model::ParameterTable& table, const Sum* mine, Write write) {
     const program::Coordinates at = layout_.coordinates(trainers_.rank());
@@ -40,7 +40,8 @@ class Collector {
   }
 
  private:
-  /// Stage by stage, entry by entry: the slices of all tensor ranks, then the whole is written.
+  /// Receives the slices of all tensor ranks, stage by stage and entry by entry, and writes each
+  /// whole parameter.
   template <typename Write>
   void receive_all(const model::ParameterTable& own, const Sum* mine, Write& write) {
     for (int stage = 0; stage < layout_.pipeline(); ++stage) {
@@ -94,7 +95,7 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
                       std::int64_t step) {
   using Sum = Accumulator<Real>;
   std::optional<model::CheckpointWriter> writer;
-  std::optional<Error> failure;  // the others go on sending: rank 0 fails when all is received
+  std::optional<Error> failure;  // thrown once all is received: other ranks go on sending
   const auto attempt = [&](auto action) {
     if (failure || trainers.rank() != 0) return;
     try {

@@ -12,9 +12,9 @@
 
 namespace cadenza::exec {
 
-/// Puts the parameters and moments of all trainers together on rank 0, which writes them to `path`:
-/// a checkpoint does not depend on the layout that wrote it. Collective over `trainers`; fails on
-/// rank 0 alone.
+/// Gathers the parameters and moments of all trainers on rank 0, which writes them to `path`: a
+/// checkpoint does not depend on the layout that wrote it. Collective over `trainers`; only rank 0
+/// throws if writing fails.
 template <typename Real>
 void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
                       comm::Communicator& trainers, const model::Parameters<Real>& parameters,

@@ -28,7 +28,7 @@ kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, Mem
       model::rotary_frequencies(experiment.model.rope, head_dim));
 }
 
-/// By layer and head of a trainer; empty where all have the same.
+/// Returns the rules of a trainer by layer and head; empty if all are the same.
 std::vector<std::vector<SparseRule>> head_rules(const config::Experiment& e,
                                                 const program::StepShape& step_shape,
                                                 Rank trainer) {
@@ -46,7 +46,7 @@ std::vector<std::vector<SparseRule>> head_rules(const config::Experiment& e,
   return rules;
 }
 
-/// What a step's plans have an index of.
+/// Returns zero counts for every place (layer, length) for which the step's plans have an index.
 SparseCounts planned_counts(const program::StepPlan& plan, int layers) {
   SparseCounts counts;
   for (const program::TickPlans& tick : plan.ticks) {
@@ -64,7 +64,7 @@ SparseCounts planned_counts(const program::StepPlan& plan, int layers) {
   return counts;
 }
 
-/// Of the layers whose attention is sparse: another one in every step.
+/// Returns the layer whose recall a step measures: the sparse layers take turns; -1: all are dense.
 int sampled_layer(const config::Experiment& e, std::int64_t step) {
   if (e.attention.sparse_rule().block == 0) return -1;
   std::vector<int> sparse;
@@ -149,8 +149,7 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
 
 template <typename Real>
 void Executor<Real>::bind(const program::StepPlan& plan) {
-  fence();  // what grows is released first, and a release waits for the device without being
-            // watched
+  fence();  // buffers that grow are released first, and a release waits for the device unwatched
   const int layers = step_shape_.layers * step_shape_.pipeline.chunks;
   for (int half = 0; half < step_shape_.halves; ++half) {
     std::vector<const program::TickPlans*> ticks;
@@ -216,8 +215,9 @@ StepResult Executor<Real>::agree_on_result(const program::StepPlan& plan) {
           agree_on_counts(plan), recall};
 }
 
-/// Tensor ranks compute the same rows, each for its own heads: a row takes as long as the rank that
-/// keeps most of it. A pool has one tensor rank's heads.
+/// Sums pattern counts over a pool and takes the largest over tensor ranks: these compute the same
+/// rows, each for its own heads, so a row takes as long as on the rank that keeps most of it. A
+/// pool has the heads of one tensor rank.
 template <typename Real>
 SparseCounts Executor<Real>::agree_on_counts(const program::StepPlan& plan) {
   SparseCounts counts = planned_counts(plan, static_cast<int>(experiment_.model.layers));

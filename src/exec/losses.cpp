@@ -7,14 +7,14 @@
 namespace cadenza::exec {
 namespace {
 
-/// Bits of a place that its bin does not tell: all but the first three.
+/// Low bits of a place that its bin ignores: all but the leading three.
 int bits_within(std::int64_t place) {
   constexpr int kTold = 3;
   const auto width = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(place)));
   return std::max(0, width - kTold);
 }
 
-/// Bins in ascending order have ascending numbers, without gaps.
+/// Returns the number of the bin of a place; bins in ascending order are numbered without gaps.
 std::size_t bin_of(std::int64_t place) {
   const int within = bits_within(place);
   return static_cast<std::size_t>(4 * within + (place >> within));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The losses of a step by where in its document a target is, and of answers to questions: rows of
-// this rank's trace.
+// Losses of a step by the position of the target in its document, and losses of answers to
+// questions: rows of this rank's trace.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace cadenza::exec {
 class LossRecord {
  public:
   void begin_step(std::int64_t step);
-  /// @param rows    of the microbatch with these places
+  /// @param rows    rows of the microbatch that `places` describes
   /// @param losses  of these rows
   template <typename Sum>
   void add(const RowPlaces& places, Range rows, const model::TokenLosses<Sum>& losses);
 
-  /// In bins of ascending place, four of each doubling; empty ones are left out.
+  /// Losses in bins of ascending place, four per doubling; empty bins are left out.
   std::vector<trace::PositionLoss> positions() const;
   std::span<const trace::AnswerLoss> answers() const { return answers_; }
 
@@ -31,7 +31,7 @@ class LossRecord {
   std::vector<trace::AnswerLoss> answers_;
 };
 
-/// First place of the bin that `place` is in: 0 to 8, 10, 12, 14, 16, 20, 24, 28, 32, ...
+/// First place of the bin that contains `place`: 0 to 8, 10, 12, 14, 16, 20, 24, 28, 32, ...
 std::int64_t bin_begin(std::int64_t place);
 
 }  // namespace cadenza::exec

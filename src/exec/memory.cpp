@@ -23,7 +23,7 @@
 namespace cadenza::exec {
 namespace {
 
-/// What one exchange (of a half, in ping-pong) grows to over the ticks of a step.
+/// Adds what one exchange (one half of ping-pong) grows to over the ticks of a step.
 void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int half, int align,
                   int copies, MemoryEstimate& memory, std::int64_t& rows) {
   const plan::AttentionShape& shape = ticks.front().forward.workload.shape;
@@ -61,7 +61,7 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
          GradientShards(table, replicas).owned(at.data * layout.context() + at.context)) {
       owned += range.size();
     }
-    memory.gradients += owned * sum;  // their summed share
+    memory.gradients += owned * sum;  // each rank's share of the sums
   }
   memory.other = kernels::product_workspace_bytes();
   memory.parameters += memory.gradients;
@@ -76,7 +76,8 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.communication += streams * (rows / layout.tensor() * e.model.d_model * sum);
 }
 
-/// Of attention, of a half: the other ranks that this one sends to or receives from.
+/// Returns the connection ends of one half's attention: the other ranks to which this one sends or
+/// from which it receives.
 std::int64_t attention_ends(std::span<const program::TickPlans> ticks, Rank in_pool, int half,
                             bool results) {
   std::set<std::pair<Rank, bool>> ends;
@@ -96,7 +97,7 @@ std::int64_t attention_ends(std::span<const program::TickPlans> ticks, Rank in_p
   return static_cast<std::int64_t>(ends.size());
 }
 
-/// Of a pipeline: one for each edge and pass.
+/// Returns the connection ends of a trainer in a pipeline: one for each edge and pass.
 std::int64_t stream_ends(const program::StepShape& step_shape, Rank trainer) {
   const int stages = step_shape.layout.pipeline();
   if (stages == 1) return 0;

@@ -6,7 +6,7 @@
 namespace cadenza::exec {
 namespace {
 
-/// Questions of a document by the place of the token that asks.
+/// Returns the questions of a document by the position of the asking token.
 std::map<std::int64_t, data::Question> questions_of(const data::Corpus& corpus,
                                                     const data::BatchDocument& document) {
   std::map<std::int64_t, data::Question> found;
@@ -23,7 +23,7 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
                const plan::Workload& workload, int first_document, const HomeRows& home,
                model::TokenBatch& rows, RowPlaces& places) {
   const std::vector<data::Token> tokens = data::read_tokens(corpus, microbatch);
-  std::vector<std::size_t> begins{0};  // of each document among the tokens
+  std::vector<std::size_t> begins{0};  // first token of each document
   std::vector<std::map<std::int64_t, data::Question>> questions;
   for (const data::BatchDocument& document : microbatch.documents) {
     questions.push_back(questions_of(corpus, document));

@@ -8,20 +8,19 @@
 
 namespace cadenza::exec {
 
-/// What losses are told by: where the rows at home are in their documents.
+/// Places of the rows at home in their documents, by which losses are reported.
 struct RowPlaces {
   struct Answer {
     std::int64_t row = 0;
-    std::int64_t length = 0;  ///< of the document
+    std::int64_t length = 0;  ///< tokens of the document
     data::Question question;
   };
-  std::vector<std::int64_t> places;  ///< of each row in its document; -1: it has no target
+  std::vector<std::int64_t> places;  ///< of each row in its document; -1: no target
   std::vector<Answer> answers;
 };
 
-/// The tokens, positions and targets of the rows at home: those of `microbatch`, whose first
-/// document has the number `first_document` in the plan. Rows of padding have token 0 and no
-/// target.
+/// Reads the tokens, positions and targets of the rows at home of `microbatch`, whose first
+/// document has number `first_document` in the plan. Padding rows have token 0 and no target.
 void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
                const plan::Workload& workload, int first_document, const HomeRows& home,
                model::TokenBatch& rows, RowPlaces& places);

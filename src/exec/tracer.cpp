@@ -36,7 +36,7 @@ void Tracer::begin_step(std::int64_t step) {
   step_ = static_cast<std::uint32_t>(step);
   totals_ = {};
   set_context({});
-  for (auto& [key, count] : instances_) count = 0;  // no memory is given back or asked for
+  for (auto& [key, count] : instances_) count = 0;  // keeps the map's memory
 }
 
 void Tracer::finish_step() {

@@ -18,7 +18,7 @@ using program::OtherEvent;
 using program::Pass;
 using program::Step;
 
-/// What of the optimizer's state this rank keeps.
+/// Returns the elements whose optimizer state this rank keeps.
 std::vector<Range> owned_elements(const model::ParameterTable& table, bool shards,
                                   const comm::Communicator& replicas) {
   if (!shards) return model::all_elements(table);
@@ -141,7 +141,7 @@ void Trainer<Real>::compute(const Step& step, Range rows) {
     llama_->embed_gradient(step.buffer, rows);
   } else if (step.operation == Operation::loss) {
     const double sum = llama_->loss(step.buffer, rows, loss_scale_);
-    if (at_.tensor > 0) return;  // it has the same
+    if (at_.tensor > 0) return;  // tensor rank 0 counts the same sum
     loss_sum_ += sum;
     losses_.add(places_[at(step.buffer)], rows, llama_->token_losses(rows));
   } else {

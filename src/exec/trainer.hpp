@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trainer does beside attention: its part of the model, forward and backward, the sums of
-// gradients and the update.
+// The trainer runs all operations of a step except attention: its part of the model forward and
+// backward, the sums of gradients, and the update.
+//
+// For each microbatch the program calls: load (tokens, positions and targets of the rows at home),
+// embed or receive (the residual stream of the previous pipeline stage), then per layer
+// attention_inputs (norm, Q, K, V) and, after the exchange ran core attention, attention_outputs
+// (projection, feed-forward), and at last loss or send. The backward pass runs the same in reverse
+// and recomputes what the forward pass did not keep. reduce_layer starts a layer's gradient sum as
+// soon as its gradients are complete, so that it overlaps with the rest of the backward pass;
+// reduce_gradients completes all. Then the trainers agree on the gradient norm, which clipping
+// needs, update the parameters they own and, with a sharded optimizer (ZeRO-1), gather the updated
+// ones.
 #pragma once
 
 #include <optional>
@@ -28,26 +38,27 @@ class Trainer {
           comm::Communicator& world, Groups& groups, const kernels::RotaryTable<Sum>& rotary,
           const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger);
 
-  /// Before a step: room for its microbatches, zero gradients.
+  /// Prepares a step: makes room for its microbatches and zeroes gradients.
   void begin_step(const program::StepPlan& plan, std::int64_t rows, double loss_scale);
-  /// Everything but attention's messages and tasks.
-  /// @param home  where this rank's tokens are among the rows of the step's microbatch
+  /// Runs an operation of the program that is not attention.
+  /// @param home  rows of this rank's tokens in the step's microbatch
   void run(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
 
   model::AttentionBuffers<Real> attention_buffers(const program::Step& step) {
     return llama_->attention_buffers(step.buffer, step.layer);
   }
   const model::Parameters<Real>& parameters() const { return parameters_; }
-  double loss_sum() const { return loss_sum_; }  ///< of this rank, of the step so far
-  /// Of the step so far: of the last pipeline stage's first rank of a tensor group, else empty.
+  double loss_sum() const { return loss_sum_; }  ///< of this rank in this step so far
+  /// Losses of this step so far, on the first tensor rank of the last pipeline stage; otherwise
+  /// empty.
   const LossRecord& losses() const { return losses_; }
   double gradient_norm() const { return gradient_norm_; }
   double learning_rate() const { return learning_rate_; }
 
-  /// All parameters and moments, on rank 0. Collective over trainers.
+  /// Writes all parameters and moments, on rank 0. Collective over trainers.
   void write_checkpoint(const std::string& path, std::int64_t step,
                         const SparseEstimates& estimates, const config::FileContents& contents);
-  /// This rank's parameters and moments, in place of those it began with.
+  /// Replaces this rank's parameters and moments.
   void read_checkpoint(const model::CheckpointReader& checkpoint) { checkpoint.read(parameters_); }
 
  private:

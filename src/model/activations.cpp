@@ -13,7 +13,7 @@ namespace {
 
 using config::Recompute;
 
-/// Walks through all arrays once; `make(array, label, elements)` allocates them or counts them.
+/// Visits all arrays once; `make(array, label, elements)` allocates or counts them.
 template <typename Real, typename Make>
 class Builder {
  public:
@@ -29,7 +29,7 @@ class Builder {
 
   Activations<Real> build() {
     Activations<Real> work;
-    LayerActivations<Real> shared;  // what all layers share
+    LayerActivations<Real> shared;  // arrays shared by all layers
     if (!keeps_attention()) make_attention(shared);
     if (!keeps_middle()) make_middle(shared);
     if (!keeps_gate_up()) make_(shared.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
@@ -118,7 +118,7 @@ class Builder {
   void make_head(Activations<Real>& work) {
     const std::int64_t vocab = shape_.vocab.size();
     make_(work.rstd_last, "rstd_last", held_);
-    // The same on every rank of a tensor group, whose vocabularies differ by one.
+    // Equal on all ranks of a tensor group, although their vocabularies may differ by one.
     work.logit_rows = cost::logit_rows(shape_.widest_vocab, rows_, capacity_.device);
     make_(work.logits, "logits", work.logit_rows * vocab);
     if constexpr (kOneType) {
@@ -178,7 +178,7 @@ std::int64_t parameter_elements(const config::Model& m) {
 std::int64_t parameter_bytes(const config::Model& m, const ModelPart& part, config::Dtype dtype,
                              std::int64_t owned) {
   const auto [real, sum] = config::element_bytes(dtype);
-  // The working copy is the values where the types are the same.
+  // If the types are equal, the working copy is the values themselves.
   const std::int64_t working = real == sum ? 0 : real;
   return make_parameter_table(m, part).elements * (2 * sum + working) + owned * 2 * sum;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: written by all ranks, read by any layout, with the settings that decide the numbers
-// in them.
+// Checkpoints: written by all ranks, readable in any layout, with the settings that determine their
+// numbers.
 #include "cadenza/model/checkpoint.hpp"
 
 #include <fmt/format.h>
@@ -28,20 +28,20 @@
 
 namespace cadenza::model {
 
-/// Of model, data, batch, optimizer; seed and run.steps. A setting that one side lacks, for it is
-/// of another version, counts as its default.
+/// Compares the settings of model, data, batch, optimizer, seed and run.steps. A setting that one
+/// side lacks, because it is of another version, counts as its default.
 /// @param stored  YAML of the experiment that wrote the checkpoint `path`
-/// @throws Error(data) where it is none
+/// @throws Error(data) if it is not YAML of an experiment
 std::vector<Difference> compare(const std::string& stored, const std::string& path,
                                 const config::Experiment& asked);
 
-/// The files whose contents differ.
-/// @param stored   attribute of a checkpoint; what it does not tell of is not compared
-/// @param changed  settings that differ: of a file that they name or read nothing is said
+/// Returns the files whose contents differ.
+/// @param stored   attribute of a checkpoint; files missing in it are not compared
+/// @param changed  settings that differ: files that they name or read are skipped
 std::vector<Difference> compare(const std::string& stored, const config::FileContents& asked,
                                 std::span<const Difference> changed);
 
-/// Whether another value makes another model, which parameters are of no use to.
+/// Whether another value means another model, for which the parameters are of no use.
 bool is_of_model(const std::string& key);
 
 namespace {
@@ -51,7 +51,7 @@ using Settings = std::map<std::string, std::string>;
 constexpr std::string_view kModel = "model.";
 constexpr std::array<std::string_view, 4> kBlocks = {kModel, "data.", "batch.", "optimizer."};
 
-// Changed in order to go on with longer documents.
+// These change when a run continues with longer documents.
 constexpr std::string_view kScaling = "model.rope.scaling.";
 
 constexpr std::string_view kKind = "attention.kind";
@@ -97,13 +97,14 @@ std::vector<Difference> compare(const std::string& stored, const std::string& pa
   Settings keys = ours;
   keys.insert(theirs.begin(), theirs.end());
   const std::string kind(kKind);
-  // Balanced packing gives the replicas of slow ranks other documents: batches depend on it.
+  // Balanced packing gives replicas with slow ranks other documents, so batches depend on the
+  // capacity.
   const bool packs_by_capacity = value_in(ours, "batch.packing") == "balanced";
   const bool same_kind = value_in(theirs, kind) == value_in(ours, kind);
   std::vector<Difference> found;
   for (const auto& [key, value] : keys) {
-    // What belongs to a kind says nothing where the kind is another or has no such key. Older files
-    // have an `attention.window` that is none.
+    // Keys of an attention kind are not compared if the kinds differ or lack the key. Older files
+    // have an unused `attention.window`.
     const bool of_kind =
         std::ranges::find(kOfKind, key) != kOfKind.end() || key.starts_with(kSparse);
     const bool packs = packs_by_capacity && key == kCapacity;
@@ -120,7 +121,7 @@ std::vector<Difference> compare(const std::string& stored, const config::FileCon
   std::vector<Difference> found;
   for (const auto& [key, text] : asked) {
     const std::string block = key.substr(0, key.find('.') + 1);  // "data."
-    // Documents are cut at the microbatch where no data.max_document is given.
+    // Without data.max_document, the microbatch cuts documents.
     const bool expected = std::ranges::any_of(changed, [&](const Difference& d) {
       return d.key.starts_with(block) || d.key == "seed" || d.key == "batch.microbatch";
     });
@@ -211,8 +212,8 @@ std::vector<std::string> checkpoints_in(const std::string& folder) {
 }
 
 void remove_partial_checkpoints(const std::string& folder) {
-  std::error_code error;                      // what cannot be listed or removed is in nobody's way
-  if (fs::is_symlink(folder, error)) return;  // leads to what is somebody else's
+  std::error_code error;                      // files that cannot be listed or removed do no harm
+  if (fs::is_symlink(folder, error)) return;  // its target belongs to somebody else
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
@@ -252,7 +253,7 @@ namespace {
 constexpr std::array<const char*, 3> kPrefixes = {"", kFirstMomentPrefix, kSecondMomentPrefix};
 constexpr std::int64_t kVerifiedAtOnce = 1 << 24;  // elements
 
-/// What a file says, for a message.
+/// Shortens a file's text for a message.
 std::string shown(const std::string& text) {
   constexpr std::size_t longest = 64;
   return printable(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
@@ -387,7 +388,7 @@ void CheckpointReader::read_elements(const std::string& prefix, const ParameterT
   for (const ParameterInfo& info : table.entries) {
     const Range wanted = intersect(elements, {info.offset, info.offset + info.count()});
     if (wanted.empty()) continue;
-    // A share of the optimizer's state may begin and end within a row: whole rows are read.
+    // A share of the optimizer's state may begin and end inside a row: read whole rows.
     const std::int64_t width = info.is_matrix() ? info.columns : 1;
     const Range rows{(wanted.begin - info.offset) / width,
                      (wanted.end - info.offset + width - 1) / width};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plans of sparse attention are weighed by, in checkpoints: a run that goes on makes the plans
-// of one that was not interrupted.
+// Stores the estimates by which plans of sparse attention are weighed, so that a resumed run makes
+// the same plans as an uninterrupted one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ void require_shares(const storage::File& file, std::span<const Shares> shares) {
   }
 }
 
-/// Rows of N numbers.
+/// Returns rows of N numbers.
 template <typename Row>
 std::vector<Row> rows_of(const storage::File& file, const char* dataset, hsize_t rows) {
   const auto values = file.read<typename Row::value_type>(dataset, {rows, std::tuple_size_v<Row>});

@@ -5,7 +5,7 @@
 namespace cadenza::model {
 namespace {
 
-/// values = exp(values - largest). @return their sum
+/// Replaces values by exp(values - largest). @return their sum
 template <typename Sum>
 KOKKOS_INLINE_FUNCTION double exponentiate(const Team& team, Sum* values, std::int64_t vocab,
                                            Sum largest) {
@@ -16,7 +16,7 @@ KOKKOS_INLINE_FUNCTION double exponentiate(const Team& team, Sum* values, std::i
   });
 }
 
-/// scale * (exponentials / sum - onehot); `target` may lie outside of [0, vocab).
+/// Writes scale * (exponentials / sum - onehot); `target` may lie outside [0, vocab).
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void write_gradient(const Team& team, const Accumulator<Real>* exponentials,
                                            std::int64_t vocab, std::int64_t target, double sum,
@@ -35,7 +35,7 @@ KOKKOS_INLINE_FUNCTION void write_nothing(const Team& team, std::int64_t vocab, 
               [=](const std::int64_t v) { narrow(Accumulator<Real>(0), gradient[v]); });
 }
 
-/// @return the loss of a row: log(sum) - margin
+/// Writes the optional losses of a row. @return its loss: log(sum) - margin
 template <typename Sum>
 KOKKOS_INLINE_FUNCTION double row_loss(const Team& team, const RowLosses<Sum>& losses,
                                        std::int64_t row, double sum, Sum margin) {
@@ -49,7 +49,7 @@ KOKKOS_INLINE_FUNCTION double row_loss(const Team& team, const RowLosses<Sum>& l
   return loss;
 }
 
-/// Sum of loss(team, row) over rows.
+/// Returns the sum of loss(team, row) over rows.
 template <typename F>
 double sum_rows(const char* label, std::int64_t rows, const F& loss) {
   return ordered_sum(
@@ -61,7 +61,7 @@ double sum_rows(const char* label, std::int64_t rows, const F& loss) {
       });
 }
 
-/// One row; a row of a chunk of logits stays in the second-level cache between its passes.
+/// Handles one row, which stays in the second-level cache between its passes.
 template <typename Real>
 struct CrossEntropy {
   using Sum = Accumulator<Real>;
@@ -90,7 +90,7 @@ struct CrossEntropy {
   }
 };
 
-/// The end of a row whose statistics are known.
+/// Computes the gradient and loss of a row with reduced statistics.
 template <typename Real>
 struct SliceGradient {
   using Sum = Accumulator<Real>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The embedding. Many rows share a token: their gradients are added token by token, so that tokens
-// may be taken at the same time and nothing is added from two sides.
+// The embedding. Many rows share a token, so gradients are added token by token: tokens run in
+// parallel, and no element has two writers.
 #include <algorithm>
 
 #include "cadenza/base/at.hpp"
@@ -10,7 +10,7 @@
 namespace cadenza::model {
 namespace {
 
-/// Columns of a token that a thread adds up: one on a device. On the host its share of them, in
+/// Columns of a token that one thread adds: one on a device; on the host its share of them, in
 /// whole cache lines.
 std::int64_t columns_per_item(std::int64_t width) {
   if (kDeviceIsCuda) return 1;
@@ -18,7 +18,7 @@ std::int64_t columns_per_item(std::int64_t width) {
   return (share + 15) / 16 * 16;
 }
 
-/// Some columns of one token.
+/// Adds the gradients of some columns of one token.
 template <typename Sum>
 struct EmbedGradient {
   const Sum* dx;
@@ -26,12 +26,12 @@ struct EmbedGradient {
   Range rows;
   Range vocab;
   std::int64_t width;
-  std::int64_t columns;  ///< of an item
-  std::int64_t items;    ///< of a token
+  std::int64_t columns;  ///< columns of an item
+  std::int64_t items;    ///< items of a token
   Sum* dtable;
 
-  /// On a device neighbours are columns of a token, and read a row together. On the host they are
-  /// tokens: a thread keeps to its columns, whatever the tokens are.
+  /// On a device, neighbouring items are columns of one token and read a row together. On the host
+  /// they are tokens: a thread keeps its columns, whatever the tokens are.
   KOKKOS_FUNCTION void operator()(const std::int64_t item) const {
     if constexpr (kDeviceIsCuda) {
       add_column(item / items, item % items);
@@ -42,7 +42,7 @@ struct EmbedGradient {
 
   KOKKOS_FUNCTION void add_column(std::int64_t run, std::int64_t c) const {
     Sum* to = row_of_table(run) + c;
-    Sum sum = *to;  // in a register: the rows may be read before those before them are added
+    Sum sum = *to;  // in a register, so that rows can be read before earlier ones are added
     for_each_row(run, [&](const Sum* from) { sum += from[c]; });
     *to = sum;
   }

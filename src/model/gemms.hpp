@@ -8,7 +8,7 @@
 
 namespace cadenza::model {
 
-/// y [rows, out] = x [rows, in] W^T.
+/// Computes y [rows, out] = x [rows, in] W^T.
 template <typename Real, typename Out>
 void project(const Real* x, const Real* weight, std::int64_t rows, std::int64_t in,
              std::int64_t out, Out* y) {
@@ -17,7 +17,7 @@ void project(const Real* x, const Real* weight, std::int64_t rows, std::int64_t 
                         weight, Accumulator<Real>(0), y);
 }
 
-/// dx [rows, in] = dy [rows, out] W.
+/// Computes dx [rows, in] = dy [rows, out] W.
 template <typename Real, typename Out>
 void input_gradient_gemm(const Real* dy, const Real* weight, std::int64_t rows, std::int64_t in,
                          std::int64_t out, Out* dx) {
@@ -26,7 +26,7 @@ void input_gradient_gemm(const Real* dy, const Real* weight, std::int64_t rows, 
                         weight, Accumulator<Real>(0), dx);
 }
 
-/// dW += dy^T x.
+/// Computes dW += dy^T x.
 template <typename Real>
 void weight_gradient(const Real* x, const Real* dy, std::int64_t rows, std::int64_t in,
                      std::int64_t out, Accumulator<Real>* gradient) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise kernels of the transformer: what runs over flat arrays, SwiGLU, rotary frequencies.
+// Element-wise kernels of the transformer over flat arrays, SwiGLU, rotary frequencies.
 #include "cadenza/model/layers.hpp"
 
 #include <algorithm>
@@ -106,19 +106,19 @@ namespace {
 using config::RopeScaling;
 using config::RopeScalingKind;
 
-/// How often a pair of frequency f turns within the tokens of training.
+/// Returns how often a pair of frequency f turns within the tokens of training.
 double turns(const RopeScaling& s, double f) {
   return static_cast<double>(s.original_context) * f / (2 * std::numbers::pi);
 }
 
-/// The pair, not rounded, that turns so many times within the tokens of training.
+/// Returns the (fractional) pair that turns `turns` times within the tokens of training.
 double pair_of(const config::Rope& rope, int head_dim, double turns) {
   const double tokens_per_turn = static_cast<double>(rope.scaling.original_context) / turns;
   return head_dim * std::log(tokens_per_turn / (2 * std::numbers::pi)) / (2 * std::log(rope.theta));
 }
 
-/// The share of interpolation (f / factor) of pair d: 0 below the pair of beta_fast, 1 above that
-/// of beta_slow.
+/// Returns the weight of interpolation (f / factor) for pair d: 0 below the pair of beta_fast, 1
+/// above that of beta_slow.
 double yarn_ramp(const config::Rope& rope, int head_dim, double d) {
   const double low = std::max(0.0, std::floor(pair_of(rope, head_dim, rope.scaling.beta_fast)));
   double high =
@@ -127,7 +127,7 @@ double yarn_ramp(const config::Rope& rope, int head_dim, double d) {
   return std::clamp((d - low) / (high - low), 0.0, 1.0);
 }
 
-/// The share of f itself: 0 below low_frequency turns, 1 above high_frequency.
+/// Returns the weight of f itself: 0 below low_frequency turns, 1 above high_frequency.
 double llama3_share(const RopeScaling& s, double f) {
   return std::clamp((turns(s, f) - s.low_frequency) / (s.high_frequency - s.low_frequency), 0.0,
                     1.0);
@@ -135,7 +135,7 @@ double llama3_share(const RopeScaling& s, double f) {
 
 double scaled(const config::Rope& rope, int head_dim, int d, double f) {
   const RopeScaling& s = rope.scaling;
-  double interpolated = 0;  // share of f / factor
+  double interpolated = 0;  // weight of f / factor
   switch (s.kind) {
     case RopeScalingKind::none:
       return f;
@@ -155,7 +155,7 @@ double mscale(double factor, double weight) {
   return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
 }
 
-/// Of Q and of K, so that scores grow by its square. As in Megatron-LM.
+/// Returns the factor of both Q and K, so scores grow by its square. As in Megatron-LM.
 double concentration(const RopeScaling& s) {
   if (s.kind != RopeScalingKind::yarn) return 1;
   if (s.mscale == 0) return mscale(s.factor, 1);

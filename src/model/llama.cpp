@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activation buffers, rows and what crosses the borders of a part.
+// Activation buffers, rows, and data at the boundaries of a part.
 #include "cadenza/model/llama.hpp"
 
 #include <algorithm>

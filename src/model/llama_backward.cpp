@@ -126,7 +126,7 @@ void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
        work_.dv.data() + s.begin * shape_.keys},
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, work_.hidden.data());
-  // Q, K and V are neighbours in the parameters.
+  // Q, K and V are adjacent in the parameters: one product takes all.
   input_gradient_gemm(gradients, weight(w.q), s.count, width, joined,
                       partial(work_.dnormed.data()));
   norm_gradient(l.input.data(), l.rstd1.data(), w.input_norm, s);

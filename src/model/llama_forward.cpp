@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass, and what of it is computed again before a backward pass.
+// The forward pass, and its recomputation before a backward pass.
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
@@ -59,8 +59,8 @@ void Llama<Real>::attention_outputs(int buffer, int layer, Range rows) {
   project_attention(buffer, layer, s);
   make_gate_up(buffer, layer, l.input.data() + first, s);
   swiglu(l.gate_up.data() + s.begin * 2 * shape_.ffn, s.count, shape_.ffn, work_.hidden.data());
-  // Whoever reads the stream adds `middle`: the next norm or output(). Where the next microbatch
-  // overwrites it and the reader comes later, it is added here.
+  // The reader of the stream adds `middle`: the next norm or output(). If the next microbatch
+  // overwrites `middle` before the reader comes, it is added here.
   project(work_.hidden.data(), weight(offsets(layer).down), s.count, shape_.ffn, shape_.width,
           partial(stream));
   reduce(stream, s);
@@ -92,7 +92,7 @@ void Llama<Real>::make_gate_up(int buffer, int layer, const Sum* residual, const
   const LayerOffsets& w = offsets(layer);
   rms_norm(residual, l.middle.data() + s.row * shape_.width, value(w.post_norm), s.held,
            shape_.width, model_.norm_eps, work_.normed.data(), l.rstd2.data() + s.row);
-  // Gate and up are neighbours in the parameters: one product makes both.
+  // Gate and up are adjacent in the parameters: one product computes both.
   project(gather(work_.normed.data(), s), weight(w.gate), s.count, shape_.width, 2 * shape_.ffn,
           l.gate_up.data() + s.begin * 2 * shape_.ffn);
 }

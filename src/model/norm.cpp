@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Root-mean-square normalisation with the addition to the residual stream that precedes it.
+// Root-mean-square normalisation, fused with the preceding addition to the residual stream.
 #include <algorithm>
 #include <type_traits>
 
@@ -9,10 +9,10 @@
 namespace cadenza::model {
 namespace {
 
-/// At least so many rows are a block: their contributions to the weight's gradient are added in
-/// Real's accumulator; such sums are added in double.
+/// Smallest number of rows of a block: their contributions to the weight's gradient are added in
+/// Real's accumulator, the blocks' sums in double.
 constexpr std::int64_t kBlockRows = 32;
-/// Bounds, on a device, what a thread of a column adds: there are fewer columns than threads.
+/// Bounds the additions per column on a device, where columns are fewer than threads.
 constexpr std::int64_t kMostRowBlocks = 512;
 
 std::int64_t block_rows(std::int64_t rows) {
@@ -57,8 +57,8 @@ struct Norm {
   }
 };
 
-/// Rows [block * block_rows, ...): dx = residual + rstd * (dy w - x rstd^2 mean(dy w x)), the mean
-/// over the width, and the block's sum of dy x rstd.
+/// Handles rows [block * block_rows, ...): dx = residual + rstd * (dy w - x rstd^2 mean(dy w x)),
+/// with the mean over the width, and the block's sum of dy x rstd.
 template <typename Real>
 struct NormGradient {
   using Sum = Accumulator<Real>;

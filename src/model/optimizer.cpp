@@ -15,8 +15,8 @@ struct AdamwStep {
   double rate, beta1, beta2, correction1, correction2, eps, decay, scale;
 };
 
-/// Parameters of `range`: weights, moments, which lie from `moment` on, and the rounded weights in
-/// one pass.
+/// Updates the parameters of `range` in one pass: weights, moments (which begin at `moment`) and
+/// rounded weights.
 template <typename Real>
 void update(const Parameters<Real>& p, Range range, std::int64_t moment, const AdamwStep& s) {
   using Sum = Accumulator<Real>;
@@ -40,7 +40,7 @@ void update(const Parameters<Real>& p, Range range, std::int64_t moment, const A
         second_moment[i] = v;
         const Sum value = values[i] * keep - size * m / (Kokkos::sqrt(v) * root + eps);
         values[i] = value;
-        narrow(value, working[i]);  // where the types are the same, the same element
+        narrow(value, working[i]);  // the same element if the types are equal
       });
 }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over rows or elements that do not depend on the number of threads: blocks are cut by the
-// number of items alone, and their sums are added in the order of the blocks.
+// Sums over rows or elements that do not depend on the number of threads: the number of items alone
+// determines the blocks, and their sums are added in block order.
 #pragma once
 
 #include "model/vector_loops.hpp"
 
 namespace cadenza::model {
 
-/// Bounds what is kept, and the time to add it.
+/// Bounds the stored sums and the time to add them.
 inline constexpr std::int64_t kMostBlocks = 1024;
 
-/// A sum per block, kMostBlocks of them, on the device. Kept: nothing is allocated during a step.
+/// Returns device memory for kMostBlocks sums; kept, so that a step allocates nothing.
 double* block_sums();
 
-/// The first `blocks` of block_sums(), added in their order.
+/// Returns the sum of the first `blocks` of block_sums(), in their order.
 double add_block_sums(std::int64_t blocks);
 
 template <typename F>
@@ -30,7 +30,7 @@ struct BlockSum {
   }
 };
 
-/// Sum over [0, items), of at least `least` items a block where there are as many.
+/// Returns the sum over [0, items), in blocks of at least `least` items if there are as many.
 /// @param sum_of  (team, first, last) -> sum over [first, last), known to the whole team
 template <typename F>
 double ordered_sum(const char* label, std::int64_t items, std::int64_t least, const F& sum_of) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kInitialDeviation = 0.02;  // Hugging Face's initializer_range
 
-/// How a tensor group shares a matrix.
+/// Dimension along which a tensor group splits a matrix.
 enum class Split { rows, columns };
 
 class TableBuilder {
@@ -26,7 +26,7 @@ class TableBuilder {
     table_.tensor_rank = part.tensor_rank;
   }
 
-  /// A [rows, columns] matrix of the model. @return offset
+  /// Adds a [rows, columns] matrix of the model. @return offset
   std::int64_t matrix(const std::string& name, std::int64_t rows, std::int64_t columns,
                       Split split) {
     const Range range = tensor_share(part_, split == Split::rows ? rows : columns);
@@ -54,7 +54,7 @@ class TableBuilder {
   ParameterTable table_;
 };
 
-/// "model.layers.<number>." of every local layer.
+/// Returns "model.layers.<number>." for every local layer.
 std::vector<std::string> layer_prefixes(const ModelPart& part) {
   std::vector<std::string> prefixes;
   for (const Range& chunk : part.chunks) {
@@ -65,7 +65,7 @@ std::vector<std::string> layer_prefixes(const ModelPart& part) {
   return prefixes;
 }
 
-/// What is read by one product lies side by side: q, k and v; gate and up.
+/// Adds a layer's matrices. Matrices that one product reads are adjacent: q, k and v; gate and up.
 LayerOffsets add_matrices(TableBuilder& builder, const config::Model& model,
                           const std::string& prefix) {
   const std::int64_t width = model.d_model;
@@ -83,7 +83,7 @@ LayerOffsets add_matrices(TableBuilder& builder, const config::Model& model,
   return offsets;
 }
 
-/// Moments, gradients and values of nothing but zeros.
+/// Allocates values, gradients and moments, all zero.
 template <typename Real>
 void allocate_arrays(Parameters<Real>& p, MemoryLedger& ledger) {
   using Sum = Accumulator<Real>;
@@ -101,7 +101,7 @@ void allocate_arrays(Parameters<Real>& p, MemoryLedger& ledger) {
   p.second_moment = allocate<Sum>(ledger, MemoryKind::optimizer, "second_moment", owned);
 }
 
-/// A block of a matrix, each element by its index in the whole; a vector of ones.
+/// Initialises a block: each element of a matrix by its index in the whole, a vector to ones.
 template <typename Sum>
 void initialise(const ParameterInfo& info, std::uint64_t seed, Sum* values) {
   if (!info.is_matrix()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels of the model run over rows and columns: a row belongs to a team; its columns are the
+// Loops of the model's kernels over rows and columns: a row belongs to a team; its columns are
 // lanes of vector instructions on the host and the team's threads on a device.
 #pragma once
 
@@ -14,19 +14,20 @@ namespace cadenza::model {
 
 using Team = Kokkos::TeamPolicy<Device>::member_type;
 
-/// Rows that a team takes one after another. On the host they hide the cost of starting a team.
+/// Rows per team, one after another. On the host they amortise the cost of starting a team.
 inline constexpr std::int64_t kTeamRows = kDeviceIsCuda ? 1 : 32;
-/// Elements of a flat array that a team takes: a few pages, so that streams are long.
+/// Elements of a flat array per team: a few pages, so that streams are long.
 inline constexpr std::int64_t kTeamElements = kDeviceIsCuda ? 1024 : 4096;
 
-/// On the host a team is one thread: its vector instructions take all columns.
+/// Returns the policy of teams. On the host a team is one thread, whose vector instructions take
+/// all columns.
 inline Kokkos::TeamPolicy<Device> teams(std::int64_t items, std::int64_t per_team) {
   const int count = static_cast<int>((items + per_team - 1) / per_team);
   if (kDeviceIsCuda) return {count, Kokkos::AUTO};
   return {count, 1};
 }
 
-/// f(c) for c in [0, width).
+/// Calls f(c) for c in [0, width).
 template <typename F>
 KOKKOS_INLINE_FUNCTION void for_columns(const Team& team, std::int64_t width, const F& f) {
   if constexpr (kDeviceIsCuda) {
@@ -37,7 +38,7 @@ KOKKOS_INLINE_FUNCTION void for_columns(const Team& team, std::int64_t width, co
   }
 }
 
-/// Sum of f(c) in double, known to the whole team.
+/// Returns the sum of f(c) in double, known to the whole team.
 template <typename F>
 KOKKOS_INLINE_FUNCTION double sum_columns(const Team& team, std::int64_t width, const F& f) {
   double sum = 0;
@@ -52,7 +53,7 @@ KOKKOS_INLINE_FUNCTION double sum_columns(const Team& team, std::int64_t width, 
   return sum;
 }
 
-/// The largest f(c) that is a number, known to the whole team.
+/// Returns the largest f(c), NaN ignored, known to the whole team.
 template <typename Sum, typename F>
 KOKKOS_INLINE_FUNCTION Sum largest_column(const Team& team, std::int64_t width, const F& f) {
   Sum largest = Kokkos::Experimental::finite_min_v<Sum>;
@@ -80,7 +81,7 @@ struct RowLoop {
   }
 };
 
-/// f(team, row) for row in [0, rows).
+/// Calls f(team, row) for row in [0, rows).
 template <typename F>
 void for_rows(const char* label, std::int64_t rows, const F& f) {
   launch(label, teams(rows, kTeamRows), RowLoop<F>{f, rows});
@@ -98,14 +99,14 @@ struct ElementLoop {
   }
 };
 
-/// f(i) for i in [0, count), in any order.
+/// Calls f(i) for i in [0, count), in any order.
 template <typename F>
 void for_elements(const char* label, std::int64_t count, const F& f) {
   launch(label, teams(count, kTeamElements), ElementLoop<F>{f, count});
 }
 
-/// e^x in a form that compilers turn into vector instructions. Relative error below 1.3e-7 in [-87,
-/// 88]; 0 below -87 (where floats turn subnormal), infinity above 88.8; NaN stays NaN, e^0 is 1.
+/// Returns e^x in a form that compilers vectorise. Relative error below 1.3e-7 in [-87, 88]; 0
+/// below -87 (where floats become subnormal), infinity above 88.8; NaN stays NaN, e^0 is 1.
 KOKKOS_INLINE_FUNCTION float exponential(float x) {
   if constexpr (kDeviceIsCuda) return Kokkos::exp(x);
   // x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 rounds n to an integer in the low bits.

@@ -124,7 +124,7 @@ void Clock::start_operation(std::size_t i) {
       return estimate(i);
     case Operation::attend:
       return attend(i);
-    case Operation::post_receive:  // who sends does not wait for it
+    case Operation::post_receive:  // the sender does not wait for it
       return next_operation(i);
     case Operation::receive:
       return start_receive(i);
@@ -170,7 +170,7 @@ void Clock::next_operation(std::size_t i) {
   wake(i, runner.now);
 }
 
-/// Of what the operation is, as its event says.
+/// Returns the time to which the operation's category counts.
 double& Clock::computing(RankTimes& times, Operation operation) {
   const Category category = program::category(operation);
   if (category == Category::compute_dense) return times.dense;
@@ -255,7 +255,7 @@ std::vector<std::string> Clock::faults() const {
     lines.push_back(fmt::format("rank {} never gets past operation {}: {}", runner.rank(),
                                 runner.next, to_string(runner.step())));
   }
-  if (!lines.empty()) return lines;  // who is stuck has posted in vain as well
+  if (!lines.empty()) return lines;  // stuck ranks have also posted messages in vain
   for (const auto& [key, exchange] : exchanges_) {
     for (std::size_t i = 0; i < exchange.messages(); ++i) {
       const Message& message = exchange.message(i);

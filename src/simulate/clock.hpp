@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: every rank walks its program; the earliest event of all goes first, so ports and
-// collectives see what reaches them in the order of time. Equal times go by rank: a simulation is
-// the same wherever it runs.
+// The clock of the simulator: a discrete-event simulation of one step.
+//
+// Every rank walks through its program. A queue holds, for each rank that can proceed, the time of
+// its next event; run() takes the earliest, so that ports and collectives see requests in the order
+// of time. Ties go to the lower rank, so a simulation gives the same result on any machine.
+//
+// An event either ends an operation or starts the next one: computation ends after the seconds of
+// Work and Dense (varied by Perturbation); a post hands messages to the Network once both ends have
+// posted them; a wait, a receive or a collective parks the rank until the last message or rank that
+// it needs has arrived, which then puts it back into the queue. Every wait is attributed to its
+// cause (RankTimes) and reported as a Span to the observer. When the queue is empty, all ranks have
+// ended, or faults() names those that are stuck.
 #pragma once
 
 #include <map>
@@ -18,41 +27,41 @@ namespace cadenza::simulate {
 
 class Clock {
  public:
-  /// `observer` may be empty. All arguments outlive the clock.
+  /// `observer` may be empty. All arguments must outlive the clock.
   Clock(const config::Experiment& experiment, const program::StepShape& step_shape,
         std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
         const Costs& costs, const Observer& observer, std::int64_t step);
 
-  /// Goes on until nobody can.
+  /// Processes events until no rank can proceed.
   void run();
   Result result() const;
-  /// Who never ends and, where all do, whose messages nobody takes: one line each.
+  /// Describes deadlocked ranks; otherwise messages that only one end has posted. One line each.
   std::vector<std::string> faults() const;
 
  private:
   using Step = program::Step;
 
   enum class State : std::uint8_t {
-    ready,      ///< to start its next operation
-    running,    ///< it; ends when the rank's event comes
-    draining,   ///< until what it sent has left the memory that the next operation uses
-    waiting,    ///< for messages of attention
-    receiving,  ///< a residual stream
-    meeting,    ///< until the last rank of a collective is there
+    ready,      ///< can start its next operation
+    running,    ///< in an operation, which ends at the rank's event
+    draining,   ///< until its sends have left the memory that the next operation uses
+    waiting,    ///< for attention messages
+    receiving,  ///< waits for a residual stream
+    meeting,    ///< until the last rank of a collective arrives
   };
-  /// One end of a message that a rank waits for.
+  /// One end of a message for which a rank waits.
   struct End {
     StageMessages* exchange;
     std::size_t message;
     bool sender;
-    const Step* step;  ///< that posted or awaits it
+    const Step* step;  ///< the step that posted or awaits it
   };
-  /// Of messages' rows by one rank.
+  /// Copies of message rows by one rank.
   struct Copies {
     std::int64_t bytes = 0;
     double seconds = 0;
   };
-  /// Attention operations of one half of one layer: a new place completes what was sent before.
+  /// Place of attention operations in one half: at a new place, earlier sends must complete first.
   using Place = std::tuple<int, int, program::Pass, bool>;
 
   struct RankState {
@@ -60,40 +69,40 @@ class Clock {
     int pool = 0;
     Rank in_pool = 0;
     State state = State::ready;
-    std::size_t next = 0;      ///< operation
-    double now = 0;            ///< of its last event
-    double began = 0;          ///< its operation
-    std::size_t missing = 0;   ///< messages that it waits for and that are not under way
-    double latest = 0;         ///< when the last of the others is there
-    std::vector<End> awaited;  ///< in this wait
-    std::vector<End> sent[2];  ///< by half: sends whose end it has not waited for
+    std::size_t next = 0;      ///< index of its current or next operation
+    double now = 0;            ///< time of its last event
+    double began = 0;          ///< begin of its operation
+    std::size_t missing = 0;   ///< messages that it awaits and that are not under way
+    double latest = 0;         ///< arrival of the last message or rank so far
+    std::vector<End> awaited;  ///< message ends of this wait
+    std::vector<End> sent[2];  ///< by half: sends not yet awaited
     Place place[2] = {};
-    double compute = 0;  ///< of the operation that it meets others in, before it waits for them
-    double sent_at = 0;  ///< when the stream that it receives was sent
-    int tensor_collectives = 0;  ///< so far: all of its tensor group count alike
+    double compute = 0;          ///< seconds of its operation before it waits for others
+    double sent_at = 0;          ///< when the stream that it receives was sent
+    int tensor_collectives = 0;  ///< so far; equal on all ranks of a tensor group
     RankTimes times;
-    std::vector<double> attention;  ///< seconds by layer pass, of a rank that serves
+    std::vector<double> attention;  ///< seconds by layer pass, on ranks that serve
     Rank rank() const { return program->rank; }
     bool ended() const { return next == program->steps.size(); }
     const Step& step() const { return program->steps[next]; }
   };
 
-  /// A group of its kind, by number.
+  /// A group by kind and number.
   using MeetingKey = std::pair<program::Group, int>;
-  /// Ranks that meet in a collective.
+  /// Ranks that have arrived at a collective.
   struct Rendezvous {
     std::vector<std::size_t> runners;
     double latest = 0;
-    std::map<int, double> latest_of_data;  ///< by data coordinate, where pipelines end
+    std::map<int, double> latest_of_data;  ///< by data coordinate, at the end of pipelines
   };
-  /// Sums of gradients over the ranks that hold the same part: one after the other.
+  /// Sums of gradients over the ranks that hold the same part, one after another.
   struct Sums {
     struct Bucket {
       std::size_t posted = 0;
       double begin = 0;
       double end = 0;
     };
-    double free = 0;  ///< when the last one is over
+    double free = 0;  ///< end of the last sum
     std::map<int, Bucket> layers;
   };
   struct Stream {
@@ -157,7 +166,7 @@ class Clock {
 
   void emit(const RankState& runner, Activity what, double begin, double end,
             std::int64_t bytes = 0, double flops = 0, std::uint32_t flow = 0) const;
-  /// What the rank's operation takes, of which the machine needs `seconds`.
+  /// Seconds that the rank's operation takes if the machine needs `seconds`.
   double taken(const RankState& runner, double seconds) const {
     return variation_.seconds(runner.rank(), runner.next, runner.step(), seconds);
   }
@@ -171,13 +180,13 @@ class Clock {
   Network network_;
   Perturbation variation_;
   std::vector<RankState> runners_;
-  std::vector<int> runner_of_;  ///< by world rank; -1: another stands for it, or it has no program
+  std::vector<int> runner_of_;  ///< by world rank; -1: no program, or another rank stands for it
   bool one_for_all_ = false;    ///< tensor coordinate 0 stands for its tensor group
   using Event = std::pair<double, std::size_t>;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t operations_ = 0;
-  std::map<StageKey, StageMessages> exchanges_;  ///< that somebody has not seen the end of
-  std::map<std::tuple<Rank, Rank, program::Pass>, Stream> streams_;  ///< by sender, receiver
+  std::map<StageKey, StageMessages> exchanges_;                      ///< that still have open ends
+  std::map<std::tuple<Rank, Rank, program::Pass>, Stream> streams_;  ///< by sender, receiver, pass
   std::map<MeetingKey, Rendezvous> meetings_;
   std::map<int, Sums> sums_;
 };

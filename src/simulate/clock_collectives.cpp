@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks do together: dense operations of a tensor group, sums of gradients, the update.
+// Collective parts of a step: dense operations of a tensor group, sums of gradients, the update.
 #include <algorithm>
 #include <limits>
 
@@ -43,7 +43,7 @@ int Clock::replicas_of(Rank rank) const {
   return at.pipeline * layout_.tensor() + at.tensor;
 }
 
-/// The ranks that a rank meets in its operation.
+/// Returns the group that a rank meets in its operation.
 Clock::MeetingKey Clock::meeting_of(const RankState& runner) const {
   const Group group = program::describe(runner.step().operation).group;
   switch (group) {
@@ -76,7 +76,7 @@ std::size_t Clock::expected(const RankState& runner) const {
   return 1;
 }
 
-/// Waits for the others when its own computation is over.
+/// Waits for the other ranks of the group after its own computation.
 void Clock::meet(std::size_t i) {
   RankState& runner = runners_[i];
   runner.state = State::meeting;
@@ -96,12 +96,12 @@ void Clock::meet(std::size_t i) {
   for (const std::size_t other : done.runners) leave(other, done, end);
 }
 
-/// When the collective is over.
+/// Returns the end of the collective.
 double Clock::end_of_meeting(const Rendezvous& meeting) {
   const RankState& runner = runners_[meeting.runners.front()];
   const Step& step = runner.step();
   switch (program::describe(step.operation).group) {
-    case Group::trainers:  // one number
+    case Group::trainers:  // sums a single number: no time
       return meeting.latest;
     case Group::replicas:
       if (step.operation == Operation::reduce_gradients) return finish_sums(meeting);
@@ -114,7 +114,8 @@ double Clock::end_of_meeting(const Rendezvous& meeting) {
          dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool)).collective_seconds();
 }
 
-/// @param bucket  of a sum of gradients, or its number in a tensor group; -1: the meeting itself
+/// @param bucket  number of the gradient sum, or of the collective in its tensor group; -1: the
+/// meeting itself
 std::uint32_t Clock::collective_flow(const MeetingKey& meeting, Operation operation, int bucket) {
   const auto [group, number] = meeting;
   return static_cast<std::uint32_t>(Hasher()
@@ -126,13 +127,13 @@ std::uint32_t Clock::collective_flow(const MeetingKey& meeting, Operation operat
          1u;
 }
 
-/// Whether the rank's operation is where all stages end their backward passes.
+/// Whether the rank's operation is the one where all stages end their backward passes.
 bool Clock::ends_pipelines(const RankState& runner) const {
   return layout_.pipeline() > 1 && runner.step().operation == Operation::gradient_norm;
 }
 
-/// Adds the wait for the others. A stage that is done waits for the last one of its pipeline first:
-/// that is a bubble.
+/// Adds the wait for the other ranks. A stage first waits for the last one of its own pipeline:
+/// that part is a bubble.
 void Clock::wait_in(RankState& runner, const Rendezvous& meeting, double arrived) const {
   RankTimes& times = runner.times;
   if (runner.step().tick >= 0) {
@@ -177,10 +178,10 @@ void Clock::leave(std::size_t i, const Rendezvous& meeting, double end) {
   wake(i, end);
 }
 
-/// The collectives of an operation, one after the other: the model has them between its products,
-/// the clock behind all of them.
-/// @param arrived  when the rank has computed
-/// @param opens    when the last of its group has
+/// Emits the collectives of an operation one after another: the model runs them between its
+/// products, the clock behind all of them.
+/// @param arrived  end of the rank's computation
+/// @param opens    end of the last rank's computation
 void Clock::emit_tensor(RankState& runner, const DenseTime& time, double arrived,
                         double opens) const {
   if (!observer_) return;
@@ -214,7 +215,7 @@ void Clock::post_layer(std::size_t i) {
   next_operation(i);
 }
 
-/// Sums what is in no layer, when those of the layers are over.
+/// Sums the gradients outside layers after those of the layers. @return the end
 double Clock::finish_sums(const Rendezvous& meeting) {
   const Rank rank = runners_[meeting.runners.front()].rank();
   Sums& sums = sums_[replicas_of(rank)];

@@ -36,7 +36,7 @@ StageMessages& Clock::exchange_of(const RankState& runner) {
   return exchanges_.try_emplace(key, traffic, key).first->second;
 }
 
-/// The messages that the rank's operation is about.
+/// Appends the message ends of the rank's operation to `ends`.
 void Clock::add_ends(std::size_t i, bool sent, bool received, std::vector<End>& ends) {
   const RankState& runner = runners_[i];
   const Step* step = &runner.step();
@@ -61,7 +61,8 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
   for (const End& end : ends) {
     if (end.sender != sent) continue;
     const program::Flow& flow = end.exchange->flow(end.message);
-    // Inputs leave home and results arrive there; elsewhere rows hold the message's heads alone.
+    // Inputs leave from home and results arrive there; elsewhere rows hold only the message's
+    // heads.
     const bool slices = flow.slices && sent != flow.results;
     copies.bytes += flow.bytes;
     copies.seconds += sent ? costs_.pack(flow.bytes, slices) : costs_.unpack(flow.bytes, slices);
@@ -69,7 +70,7 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
   return copies;
 }
 
-/// Receives and sends are posted together, as a group: when the rows to send are packed.
+/// Posts receives and sends together, as a group, when the rows to send are packed.
 void Clock::post(std::size_t i) {
   RankState& runner = runners_[i];
   std::vector<End>& ends = runner.awaited;
@@ -94,7 +95,7 @@ void Clock::post_sends(std::size_t i) {
     post_end(end, runner.now);
     receives = receives || !end.sender;
   }
-  if (!receives) {  // nobody's work waits for their end
+  if (!receives) {  // no work of this rank waits for these sends
     std::vector<End>& sent = runner.sent[runner.step().half];
     sent.insert(sent.end(), runner.awaited.begin(), runner.awaited.end());
   }
@@ -115,7 +116,7 @@ void Clock::post_end(const End& end, double now) {
   if (message.receiver_waits) tell(to, message.there);
 }
 
-/// A message that the rank waits for is under way.
+/// Tells a rank that a message it waits for is under way, with its arrival time.
 void Clock::tell(Rank rank, double there) {
   const auto i = static_cast<std::size_t>(runner_of_[at(rank)]);
   RankState& runner = runners_[i];
@@ -141,7 +142,7 @@ void Clock::wait_for(std::size_t i, State state) {
   if (runner.missing == 0) wake(i, runner.latest);
 }
 
-/// Whether the rank has to wait for what it sent; it then goes on with the operation that is next.
+/// Whether the rank must first wait for its sends; it then continues with its next operation.
 bool Clock::drains(std::size_t i, std::vector<End>& sent) {
   if (sent.empty()) return false;
   runners_[i].awaited = std::move(sent);
@@ -154,14 +155,14 @@ void Clock::start_wait(std::size_t i) {
   RankState& runner = runners_[i];
   runner.awaited.clear();
   add_ends(i, false, true, runner.awaited);
-  // What it only sends, it waits for later: see post_sends.
+  // Operations that only send are awaited later: see post_sends.
   if (!runner.awaited.empty()) add_ends(i, true, false, runner.awaited);
   wait_for(i, State::waiting);
 }
 
 /// Adds the wait that ends now.
-/// @param ready   when the last of what it waits for was on its way
-/// @param reason  of the time until then
+/// @param ready   when the last awaited message got under way
+/// @param reason  cause of the time until then
 void Clock::count_wait(RankState& runner, double ready, double RankTimes::*reason) const {
   const double opens = std::clamp(ready, runner.began, runner.now);
   runner.times.waiting += runner.now - runner.began;
@@ -263,7 +264,7 @@ void Clock::send(std::size_t i) {
   wake(receiver, network_.transfer(runner.rank(), step.peer, bytes, runner.now));
 }
 
-/// @param number  of the message among those of its pair and pass
+/// @param number  number of the message in its pair and pass
 std::uint32_t Clock::stream_flow(Rank from, Rank to, program::Pass pass, std::size_t number) {
   return static_cast<std::uint32_t>(Hasher()
                                         .add(simulate::number(from))

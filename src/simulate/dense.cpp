@@ -22,7 +22,7 @@ double DenseTime::collective_seconds() const {
 }
 
 const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t rows) {
-  if (step.tick < 0) {  // the size of its weights depends on the rank
+  if (step.tick < 0) {  // the size of the weights depends on the rank
     optimizer_ = {costs_.compute(step, rank, rows), 0, tensor_collectives(step, rank, rows)};
     return optimizer_;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation outside core attention takes: computation on one rank, then the collectives of
-// its tensor group; sums of gradients.
+// Times of operations outside core attention: computation on one rank, then the collectives of its
+// tensor group; sums of gradients.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace cadenza::simulate {
 
-/// A collective of the tensor group within an operation, and what it takes.
+/// A collective of the tensor group inside an operation, and its time.
 struct TimedCollective {
   program::TensorCollective collective;
   double seconds = 0;
@@ -33,19 +33,19 @@ class Dense {
   Dense(const config::Experiment& experiment, const program::StepShape& step_shape,
         const Costs& costs);
 
-  /// @param rows  tokens of the rank in the operation
+  /// Returns the time of an operation. @param rows  tokens of the rank in the operation
   const DenseTime& time(const program::Step& step, Rank rank, std::int64_t rows);
 
   const program::OperationShapes& shapes() const { return shapes_; }
 
-  /// Sum of a layer's gradients over the ranks that hold the same part; `layer` -1: of all that is
-  /// in no layer. Seconds and bytes.
+  /// Sum of a layer's gradients over the ranks that hold the same part; for `layer` -1, of all
+  /// gradients outside layers.
   struct Sum {
     double seconds = 0;
     std::int64_t bytes = 0;
   };
   Sum gradient_sum(Rank rank, int layer) const;
-  /// Updated parameters from the ranks that own them.
+  /// Seconds to gather updated parameters from the ranks that own them.
   double gather_parameters(Rank rank) const;
 
  private:
@@ -58,13 +58,13 @@ class Dense {
   const config::Experiment& e_;
   const program::Layout& layout_;
   const Costs& costs_;
-  int layers_;  ///< of a rank
+  int layers_;  ///< layers of a rank
   program::OperationShapes shapes_;
   config::ElementBytes bytes_;
   /// By tensor group (whose links may be slow), operation, pass, recompute, rows.
   std::map<std::tuple<int, program::Operation, program::Pass, bool, std::int64_t>, DenseTime>
       known_;
-  DenseTime optimizer_;  ///< of the step and the rank asked for last
+  DenseTime optimizer_;  ///< of the step and rank of the last call
 };
 
 }  // namespace cadenza::simulate

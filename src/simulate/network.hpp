@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages on their way: each takes its turn at the port where it leaves and at the port where it
-// arrives, a rank's own inside a node, its network adapter between nodes. The network between the
-// ports is never short of room, so a busy receiver does not hold up its sender's other messages.
+// Messages under way: each queues at the port that it leaves and at the port where it arrives: a
+// rank's own port inside a node, its network adapter between nodes. The network between the ports
+// is never congested, so a busy receiver does not delay its sender's other messages.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ class Network {
  public:
   Network(const Costs& costs, int ranks);
 
-  /// Sends a message that both ends are ready for at `now`, which never decreases from call to
-  /// call. @return when its last byte is there
+  /// Sends a message that both ends have posted at `now`, which never decreases from call to call.
+  /// @return arrival of its last byte
   double transfer(Rank from, Rank to, std::int64_t bytes, double now);
 
  private:
-  /// When a port is free again, by its number; ports appear as they are used.
+  /// Times at which ports become free, by port; ports appear when first used.
   struct Ports {
     std::vector<double> out;
     std::vector<double> in;
@@ -33,22 +33,23 @@ class Network {
   Ports adapters_;
 };
 
-// The messages of one stage of one layer in one pass, between all ranks of a pool: who is ready for
-// which, and when they are there.
+// --- Messages of one stage ---
+// The messages of one stage of one layer in one pass among all ranks of a pool: which ends are
+// posted, and when the messages arrive.
 
-/// A message and how far it is. It leaves when sender and receiver have posted it: large messages
-/// of MPI and NCCL wait for their receiver.
+/// State of a message. It leaves when sender and receiver have posted it: large messages of MPI and
+/// NCCL wait for their receiver.
 struct Message {
   bool sender_posted = false;
   bool receiver_posted = false;
   bool sender_waits = false;
   bool receiver_waits = false;
-  double ready = 0;  ///< when both had posted it
-  double there = 0;  ///< when its last byte had arrived
+  double ready = 0;  ///< when both ends had posted it
+  double there = 0;  ///< arrival of its last byte
   bool under_way() const { return sender_posted && receiver_posted; }
 };
 
-/// What tells exchanges apart.
+/// Identifies an exchange.
 struct StageKey {
   int pool = 0;
   int tick = 0;
@@ -78,7 +79,7 @@ class StageMessages {
   const Message& message(std::size_t number) const { return messages_[number]; }
   program::Part of(Rank rank) const { return traffic_->of(rank, key_.stage); }
 
-  /// A rank has seen the end of a message. @return whether that was the last end of all
+  /// Notes that a rank has seen the end of a message. @return whether that was the last open end
   bool close_end() { return --open_ends_ == 0; }
 
  private:

@@ -50,7 +50,7 @@ Perturbation::Perturbation(const config::Experiment& experiment, std::int64_t st
   const config::Cluster& cluster = experiment.cluster;
   if (!cluster.varies()) return;
   for (std::int64_t rank = 0; rank < experiment.ranks(); ++rank) {
-    // A rank is as fast in every step.
+    // A rank has the same speed in every step.
     rank_.push_back(
         std::exp(cluster.speed_spread *
                  random_normal(experiment.seed, kSpeedStream, static_cast<std::uint64_t>(rank))));

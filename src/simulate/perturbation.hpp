@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks differ from the machine file: the cluster block's spread, jitter, slow ranks and
-// faults. All of it is given by (seed, step, rank, operation), whatever order the clock goes in.
+// Deviations of ranks from the machine file: the cluster block's spread, jitter, slow ranks and
+// faults. They depend only on (seed, step, rank, operation), not on the order of the simulation.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ namespace cadenza::simulate {
 
 class Perturbation {
  public:
-  /// @param step  of the run: jitter differs from step to step, and faults may
+  /// @param step  number in the run: jitter differs from step to step, and faults may
   Perturbation(const config::Experiment& experiment, std::int64_t step);
 
-  /// Chooses the operations in which the program's rank stops for the faults that are pauses.
-  /// @param computes  whether the rank has something to compute in an operation
+  /// Chooses the operations in which the program's rank pauses (faults of kind pause).
+  /// @param computes  whether the rank computes anything in an operation
   void place_pauses(const program::Program& program,
                     const std::function<bool(const program::Step&)>& computes);
 
-  /// Seconds for which a rank stops in its `number`-th operation.
+  /// Seconds for which a rank pauses in its `number`-th operation.
   double pause(Rank rank, std::size_t number) const;
 
-  /// What an operation takes of which the machine needs `seconds`: the rank's `number`-th.
+  /// Seconds that a rank's `number`-th operation takes if the machine needs `seconds`.
   double seconds(Rank rank, std::size_t number, const program::Step& operation,
                  double seconds) const;
 
  private:
   std::uint64_t seed_;
   double jitter_;
-  std::vector<double> rank_;           ///< factor on all that a rank does; empty: all are alike
+  std::vector<double> rank_;           ///< factor on all times of a rank; empty: all are alike
   std::vector<config::Fault> faults_;  ///< of this step
   std::map<std::pair<Rank, std::size_t>, double> pauses_;  ///< seconds, by rank and number
 };

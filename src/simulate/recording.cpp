@@ -127,7 +127,7 @@ trace::Event Recording::event_of(const Span& span) const {
   return event;
 }
 
-/// Flows repeat from step to step: the step makes them unique. 0 means "no flow".
+/// Makes flows, which repeat in every step, unique by the step. 0 means "no flow".
 std::uint32_t Recording::in_step(std::uint32_t flow) const {
   if (flow == 0) return 0;
   return static_cast<std::uint32_t>(Hasher().add(flow).add(step_).value()) | 1u;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plans of a step amount to on every rank: seconds of attention and rows, worked out once
-// per plan and used for all its layers.
+// Work of the plans of a step on every rank: seconds of attention and rows, computed once per plan
+// and used for all its layers.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace cadenza::simulate {
 
-/// A rank's tasks of a stage.
+/// A rank's tasks in a stage.
 struct Attention {
   double seconds = 0;
   double flops = 0;
@@ -23,15 +23,16 @@ class Work {
   Work(const program::StepShape& step_shape, std::span<const program::TickPlans> ticks,
        const Costs& costs);
 
-  /// @param rank  as the plan calls it
+  /// @param rank  as the plan counts ranks
   const Attention& attention(const program::Step& step, Rank rank) const;
   const program::Traffic& traffic(const program::Step& step) const;
-  /// Of the step's index rounds, and the seconds that a rank works in the one at hand.
+  /// Traffic of the step's index rounds.
   const program::Traffic& index_traffic(const program::Step& step) const;
+  /// Seconds that a rank computes in the step's index round.
   double estimate(const program::Step& step, Rank rank) const;
   /// Tokens of a rank in the step's half of a microbatch.
   std::int64_t rows(const program::Step& step, Rank rank) const;
-  /// ... in all of it.
+  /// Tokens of a rank in the whole microbatch of the step.
   std::int64_t all_rows(const program::Step& step, Rank rank) const;
 
  private:

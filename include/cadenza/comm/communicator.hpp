@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Message passing as the executor sees it. Nothing outside comm/ and program start-up knows MPI.
+// Message passing as the executor uses it. Only comm/ and program start-up know MPI.
 #pragma once
 
 #include <condition_variable>
@@ -20,10 +20,10 @@ namespace cadenza::comm {
 
 enum class Reduction { sum, min, max };
 
-/// What a rank is at, in a few words.
+/// Describes in a few words what a rank is doing.
 using Activity = std::function<std::string()>;
 
-/// Told of every look at messages, of a wait or of progress(): CLOCK_MONOTONIC, ns.
+/// Called at every poll of messages, in a wait or in progress(): CLOCK_MONOTONIC, ns.
 using Looked = std::function<void(std::int64_t)>;
 
 /// A message of this rank to another of the group, or to itself.
@@ -31,17 +31,17 @@ struct Send {
   std::span<const std::byte> data;
   int to = 0;
   int tag = 0;
-  bool met = false;  ///< complete only when its receive is posted, whatever its size
+  bool met = false;  ///< completes only after its receive is posted, whatever its size
 };
 
-/// The other end of it: `data` has its size.
+/// The receive of a message; `data` has the message's size.
 struct Receive {
   std::span<std::byte> data;
   int from = 0;
   int tag = 0;
 };
 
-/// Types of the numbers that reductions add up.
+/// Types of numbers in reductions.
 enum class NumberType : std::uint8_t { float32, float64, int64, uint64 };
 
 template <typename T>
@@ -52,7 +52,7 @@ constexpr NumberType number_type() {
   if constexpr (std::is_same_v<T, std::uint64_t>) return NumberType::uint64;
 }
 
-/// Calls what(T()) for the type T that `type` names.
+/// Calls what(T()) with the type T that `type` names.
 template <typename What>
 auto with_type(NumberType type, What&& what) {
   switch (type) {
@@ -68,7 +68,7 @@ auto with_type(NumberType type, What&& what) {
   return what(std::uint64_t());
 }
 
-/// A span of numbers that says their type, so that a virtual function takes all types.
+/// A span of numbers that knows their type, so that one virtual function takes all types.
 template <typename Byte>
 class TypedSpan {
  public:
@@ -85,7 +85,7 @@ class TypedSpan {
   TypedSpan(std::span<Byte> bytes, NumberType type)
       : data_(bytes.data()), size_(bytes.size() / size_of(type)), type_(type) {}
 
-  std::size_t size() const { return size_; }  ///< numbers
+  std::size_t size() const { return size_; }  ///< in numbers
   NumberType type() const { return type_; }
   std::span<Byte> bytes() const { return {data_, size_ * size_of(type_)}; }
   /// @param T  the type that type() names
@@ -109,9 +109,9 @@ class TypedSpan {
 using Numbers = TypedSpan<std::byte>;
 using ConstNumbers = TypedSpan<const std::byte>;
 
-/// Messages and collectives of a group of ranks. Collectives are called by all of them in the same
-/// order. Buffers are host memory (Communicator) or device memory (exec::DeviceCommunicator). Every
-/// failure is Error(communication).
+/// Messages and collectives of a group of ranks, all of which call collectives in the same order.
+/// Buffers are host memory (Communicator) or device memory (exec::DeviceCommunicator). Every
+/// failure throws Error(communication).
 class MessagePassing {
  public:
   virtual ~MessagePassing() = default;
@@ -119,47 +119,46 @@ class MessagePassing {
   virtual int size() const = 0;
 
   virtual void all_reduce(Numbers data, Reduction op) = 0;
-  /// Every rank's `mine` (equal sizes) one after another, on every rank.
+  /// Concatenates `mine` of all ranks (equal sizes) into `all` on every rank.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
-  /// The sum over ranks of `all`, of which rank r gets the r-th of size() equal parts.
+  /// Sums `all` over ranks; rank r gets the r-th of size() equal parts.
   virtual void reduce_scatter(ConstNumbers all, Numbers mine) = 0;
 
-  /// Non-blocking collectives and messages. What is posted on a channel (a small integer >= 0) is
-  /// completed together by wait(channel); its buffers live until then. All ranks post collectives
-  /// in the same order, whatever their channels; messages may come between them in any order.
+  /// Non-blocking collectives and messages. wait(channel) completes all that was posted on the
+  /// channel (a small integer >= 0); the buffers must live until then. All ranks post collectives
+  /// in the same order, whatever their channels; messages may be posted between them in any order.
 
-  /// `data` becomes its sum over ranks.
+  /// Replaces `data` by its sum over ranks.
   virtual void post_all_reduce(Numbers data, int channel) = 0;
-  /// The sum over ranks of `all`, which is counts[0] elements for rank 0, counts[1] for rank 1 and
-  /// so on (0 is allowed; the same counts everywhere); `mine` are the counts[rank()] of this rank,
-  /// elsewhere in memory.
+  /// Sums `all` over ranks: counts[0] elements for rank 0, counts[1] for rank 1 and so on (0 is
+  /// allowed; the same counts on all ranks). `mine` receives the counts[rank()] elements of this
+  /// rank and must not overlap `all`.
   virtual void post_reduce_scatter(ConstNumbers all, std::span<const std::int64_t> counts,
                                    Numbers mine, int channel) = 0;
-  /// Every rank's `mine` (byte_counts[rank()] bytes) one after another, on every rank. `mine` may
-  /// be its own place in `all`.
+  /// Concatenates `mine` of all ranks (byte_counts[rank()] bytes) into `all` on every rank. `mine`
+  /// may be its own place in `all`.
   virtual void post_all_gather_v(std::span<const std::byte> mine,
                                  std::span<const std::int64_t> byte_counts,
                                  std::span<std::byte> all, int channel) = 0;
-  /// Posts messages as one group: none of them needs another of the group to be complete first, so
-  /// ranks may send to each other in one call (what NCCL calls a group). Messages of one pair and
-  /// tag arrive in the order in which they were posted.
+  /// Posts messages as one group (as in NCCL): none depends on the completion of another, so ranks
+  /// may send to each other in one call. Messages of one pair and tag arrive in posting order.
   virtual void post(std::span<const Receive> receives, std::span<const Send> sends,
                     int channel) = 0;
   virtual void wait(int channel) = 0;
-  /// True when wait(channel) would return at once. Moves messages on, as progress() does.
+  /// Whether wait(channel) would return at once. Advances messages, as progress() does.
   virtual bool test(int channel) = 0;
 };
 
 /// A group of ranks whose buffers are host memory.
 class Communicator : public MessagePassing {
  public:
-  /// World rank of its first rank: what names a group among others of its kind.
+  /// World rank of its first rank: identifies a group among others of its kind.
   virtual int leader() const = 0;
 
   virtual void barrier() = 0;
   virtual void broadcast(std::span<std::byte> data, int root) = 0;
 
-  /// A group of one message.
+  /// Posts one message as a group.
   void post_send(std::span<const std::byte> data, int to, int tag, int channel) {
     const Send message{data, to, tag};
     post({}, {&message, 1}, channel);
@@ -168,36 +167,36 @@ class Communicator : public MessagePassing {
     const Receive message{data, from, tag};
     post({&message, 1}, {}, channel);
   }
-  /// Returns when done(), which is asked again and again, says true; watched as wait() is.
-  /// @param what  is waited for, as messages name it; a literal
+  /// Polls done() until it returns true; watched like wait().
+  /// @param what  names the awaited thing in messages; a literal
   virtual void wait_until(const char* what, const std::function<bool()>& done) = 0;
-  /// Moves on what this process has under way, on all channels of all groups, and tells who asks
-  /// that this rank is at work. Cheap, completes nothing; called at any time by the thread that
-  /// posts.
+  /// Advances everything that this process has under way, on all channels of all groups, and
+  /// answers ranks that ask whether this one works. Cheap, completes nothing; the posting thread
+  /// may call it at any time.
   virtual void progress() = 0;
 
-  /// Of a world and all that is split from it: a wait in which no rank completes an operation for
-  /// `seconds` ends with Error(communication), which names the ranks that do not answer and what
-  /// the others wait for. On one rank, which ends the job; 0: waits are not limited, which is so
-  /// from the beginning. A rank completes something when it waits no longer and when it calls
-  /// progress(). Collective.
+  /// Limits waits in a world and all groups split from it: if no rank completes an operation for
+  /// `seconds` during a wait, the wait ends with Error(communication), which names the ranks that
+  /// do not answer and what the others wait for. One rank throws and so ends the job. 0, the
+  /// default: no limit. A rank completes something when a wait ends and when it calls progress().
+  /// Collective.
   virtual void set_timeout(double /*seconds*/) {}
-  /// What this rank says of itself when others want to know what it waits for.
+  /// Sets the description that this rank sends to ranks that ask what it waits for.
   virtual void set_activity(Activity /*activity*/) {}
-  /// Who wants to know when this rank looks at its messages.
+  /// Sets the function to call when this rank polls messages.
   virtual void set_looked(Looked /*looked*/) {}
-  /// What goes on while this rank waits, for whomever: called at each look at messages. It must not
+  /// Sets work that runs at each poll of messages while this rank waits for anything. It must not
   /// wait.
   virtual void set_background(std::function<void()> /*work*/) {}
 
-  /// Ends all processes of the job at once with `code`, from one rank alone.
+  /// Ends all processes of the job at once with `code`; one rank is enough to call it.
   virtual void abort(int code) = 0;
 
-  /// Ranks with the same color, in rank order.
+  /// Returns the group of the ranks with the same color, in rank order. Collective.
   virtual std::unique_ptr<Communicator> split(int color) = 0;
 };
 
-/// Says what a rank is at, and is told when it looks at messages, as long as it lives.
+/// Sets a rank's activity and poll callback during its lifetime.
 class ActivityScope {
  public:
   ActivityScope(Communicator& world, Activity activity, Looked looked = {}) : world_(world) {
@@ -215,14 +214,14 @@ class ActivityScope {
   Communicator& world_;
 };
 
-/// A group of one: no MPI needed.
+/// Makes a group of one rank, without MPI.
 std::unique_ptr<Communicator> make_self();
 
-/// The world of an initialised MPI.
+/// Makes the world of an initialised MPI.
 std::unique_ptr<Communicator> make_world();
 
-/// Rank that the launcher (mpirun, srun) gave this process, before MPI is up; 0 without a launcher.
-/// Decides only who prints, and how.
+/// Returns the rank that the launcher (mpirun, srun) gave this process, before MPI is up; 0 without
+/// a launcher. Decides only who prints, and how.
 int launcher_rank();
 bool has_launcher();
 
@@ -236,7 +235,7 @@ HostPlace host_place(Communicator& world);
 /// Threads of a process that may call MPI.
 enum class MpiThreads { main, all };
 
-/// MPI for the lifetime of the object; one per process, around every communicator.
+/// Initialises MPI for the lifetime of the object; one per process, around every communicator.
 class MpiSession {
  public:
   MpiSession(int& argc, char**& argv, MpiThreads threads = MpiThreads::main);
@@ -245,11 +244,11 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
 };
 
-/// Broadcast of a string from `root`.
+/// Broadcasts a string from `root`.
 std::string broadcast(Communicator& comm, const std::string& text, int root);
 
-/// Clock of this rank against rank 0's: `pings` exchanges, the one with the shortest round trip
-/// counts (Cristian). global = local + offset_ns. Zero on rank 0. Collective.
+/// Offset of this rank's clock to rank 0's, from `pings` exchanges, of which the one with the
+/// shortest round trip counts (Cristian). global = local + offset_ns. Zero on rank 0. Collective.
 struct ClockOffset {
   std::int64_t time_ns = 0;
   std::int64_t offset_ns = 0;
@@ -257,15 +256,15 @@ struct ClockOffset {
 };
 ClockOffset measure_clock(Communicator& comm, int pings, std::int64_t (*now_ns)());
 
-// A bound in time for what has no form that can be polled: some calls of MPI, the start of threads.
+// --- A time limit for calls that cannot be polled: some MPI calls, the start of threads ---
 
-/// While it lives, its process must not wait for more than `seconds` of the time in which it runs:
-/// else a thread says in one line what it waits for and ends the process with exit code 5, since
-/// the thread that waits cannot be called back.
+/// Limits a wait of its process, during its lifetime, to `seconds` in which the process runs. After
+/// them a thread prints one line about the awaited thing and ends the process with exit code 5,
+/// since the waiting thread cannot be interrupted.
 class Deadline {
  public:
   /// @param what     "in MPI_Comm_split for a rank that does not answer"; a literal
-  /// @param seconds  0: for ever
+  /// @param seconds  0: no limit
   Deadline(const char* what, double seconds, int rank);
   ~Deadline();
   Deadline(const Deadline&) = delete;
@@ -277,7 +276,7 @@ class Deadline {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool over_ = false;
-  std::thread thread_;  ///< makes no calls of MPI
+  std::thread thread_;  ///< does not call MPI
 };
 
 }  // namespace cadenza::comm

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives whose ranks have parts of different sizes: where each part lies, and the check of a
-// call.
+// Collectives whose ranks have parts of different sizes: the place of each part, and checks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace cadenza::comm {
 
-/// What one rank brings to such a call: sizes of its part, of all parts together, and whose it is.
+/// Sizes of one rank's part and of all parts together in such a call, and the rank.
 struct PartSizes {
   std::size_t mine = 0;
   std::size_t all = 0;
@@ -19,7 +18,7 @@ struct PartSizes {
   int ranks = 1;
 };
 
-/// @throws Error(communication) when counts do not describe the two buffers.
+/// Checks the counts of a call. @throws Error(communication) if they do not describe both buffers
 inline void check_parts(const char* call, std::span<const std::int64_t> counts,
                         const PartSizes& sizes) {
   if (counts.size() != static_cast<std::size_t>(sizes.ranks)) {

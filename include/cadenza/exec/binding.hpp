@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan bound to one rank: which rows of which buffer its tasks and messages use. Worked out once
+// Binds a plan to one rank: which rows of which buffer its tasks and messages use. Computed once
 // per tick and used for every layer.
 #pragma once
 
@@ -21,13 +21,13 @@ struct RowPiece {
   Range heads;           ///< query heads or key-value heads that its rows hold
   bool home = false;     ///< in the model's rows; otherwise in the server's workspace
   std::int64_t row = 0;  ///< first head row
-  int arrives = -1;      ///< stage that brings it; -1: at home
+  int arrives = -1;      ///< stage in which it arrives; -1: at home
 };
 
-/// Where a rank's tokens are among the rows of its microbatch: in the order of its homes, the
-/// second half of ping-pong after the first, each padded to a multiple of `align` rows.
+/// Places of a rank's tokens among the rows of its microbatch: in the order of its homes, the
+/// second half of ping-pong after the first, each half padded to a multiple of `align` rows.
 struct HomeRows {
-  std::vector<RowPiece> pieces;  ///< `row` counts rows here, not head rows
+  std::vector<RowPiece> pieces;  ///< `row` counts rows of the microbatch, not head rows
   std::array<Range, 2> halves;   ///< rows of each; the second is empty without ping-pong
   std::int64_t rows() const { return std::max(halves[0].end, halves[1].end); }
 };
@@ -40,7 +40,7 @@ struct Segment {
   std::int64_t row = 0;  ///< first head row of the first row
   std::int64_t rows = 0;
   std::int64_t row_heads = 0;  ///< heads of a row where it lies
-  Range heads;                 ///< those of them that travel
+  Range heads;                 ///< the heads that travel
   std::int64_t offset = 0;     ///< first byte in the direction's buffer
 };
 
@@ -51,7 +51,7 @@ struct Message {
   std::int64_t bytes = 0;
 };
 
-/// Inputs or results of a stage, in one direction on this rank.
+/// The inputs or the results of a stage that this rank sends, or those that it receives.
 struct MessageSet {
   std::vector<Segment> segments;
   std::vector<Message> messages;
@@ -68,7 +68,7 @@ struct StageBinding {
   Direction inputs;
   Direction results;
   Direction& of(bool is_results) { return is_results ? results : inputs; }
-  std::vector<RowPiece> queries;  ///< buffers that its tasks read
+  std::vector<RowPiece> queries;  ///< buffers that the tasks read
   std::vector<RowPiece> keys;
   std::vector<kernels::Positions> positions;      ///< of `queries`
   std::vector<kernels::Positions> key_positions;  ///< of `keys`
@@ -96,27 +96,31 @@ std::int64_t head_elements(const plan::AttentionShape& shape, plan::Tensor what)
 /// Heads of a row at home.
 int home_heads(const plan::AttentionShape& shape, plan::Tensor what);
 
-/// Q, K, V, dO: what kernels read and no one adds to. In an activation buffer, workspace or message
-/// their elements are of the experiment's type, all others are sums of its accumulator's.
+/// Whether kernels only read the tensor (Q, K, V, dO). In an activation buffer, workspace or
+/// message such a tensor has elements of the experiment's type; all others are sums in its
+/// accumulator type.
 bool is_input(plan::Tensor what);
 
-/// Bytes of a server's workspace: `copies` of Q, K and V where it keeps them, one of all else.
+/// Bytes of a server's workspace: Q, K and V `copies` times (where the server keeps them), all
+/// other tensors once.
 std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t query_rows,
                              std::int64_t key_rows, std::int64_t copies);
 
-/// What an exchange must make room for over the ticks of a step.
+/// Memory that an exchange needs for all ticks of a step.
 struct ExchangeNeeds {
   std::int64_t query_rows = 0;
   std::int64_t key_rows = 0;
   std::int64_t message_bytes = 0;
   std::int64_t copies = 1;  ///< of Q, K and V in the workspace
   std::size_t stages = 0;
-  /// @param kept  layers x activation buffers whose inputs a server keeps, where the plan says so
+  /// @param kept  layers x activation buffers: copies of Q, K and V if the plan keeps them on
+  /// servers
   void add(const Binding& binding, std::int64_t kept);
 };
 
+/// Binds the plans of one tick to one rank.
 /// @param rank   as the plan counts ranks
-/// @param align  rows of a half are a multiple of it: the size of the tensor group
+/// @param align  a half has a multiple of so many rows: the size of the tensor group
 Binding bind(const program::TickPlans& plans, Rank rank, int align);
 
 }  // namespace cadenza::exec

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages and collectives of a group of ranks out of and into device memory.
+// Messages and collectives of a group of ranks between device memories.
 #pragma once
 
 #include <cstddef>
@@ -13,25 +13,25 @@
 
 namespace cadenza::exec {
 
-/// What a communicator carries: says how much of a device it may take.
+/// Purpose of a communicator: limits how many multiprocessors of a device it may take.
 enum class Purpose {
-  attention,  ///< inputs or results
-  streams,    ///< of one edge of a pipeline, in one pass
-  gradients,  ///< and parameters
-  slices,     ///< of matrices: collectives that all wait for
+  attention,  ///< inputs or results of attention
+  streams,    ///< residual streams over one edge of a pipeline, in one pass
+  gradients,  ///< gradients and parameters
+  slices,     ///< slices of matrices: collectives that block
 };
 
 /// A group of ranks whose buffers are device memory. A call reads what the kernels wrote that were
-/// on the stream before it; kernels that are started after a call has returned, or after the
-/// wait() for what it posted, read what arrived. Between post and wait nothing on the device may
-/// write what is sent, or touch what is received.
+/// on the stream before it. Kernels that start after a blocking call returned, or after the wait()
+/// for a posted one, read the data that arrived. Between post and wait, nothing on the device may
+/// write to send buffers or touch receive buffers.
 class DeviceCommunicator : public comm::MessagePassing {
  public:
   explicit DeviceCommunicator(comm::Communicator& group) : group_(group) {}
   DeviceCommunicator(const DeviceCommunicator&) = delete;
   DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
 
-  /// The same ranks, for what is in host memory.
+  /// The communicator of the same ranks for host memory.
   comm::Communicator& group() const { return group_; }
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
@@ -40,22 +40,22 @@ class DeviceCommunicator : public comm::MessagePassing {
   comm::Communicator& group_;
 };
 
-/// What carries messages between devices, where the experiment does not say it: `mpi` where tensors
-/// are in the host's memory; on devices `nccl`, or `staged` where the build has no NCCL or ranks
-/// share a device. MPI is not given the memory of a device: what Open MPI can do with it differs
-/// from call to call, and our own sums of messages are the host's.
+/// Chooses the transport between devices if the experiment leaves it open: `mpi` where tensors are
+/// in host memory; on devices `nccl`, or `staged` if the build has no NCCL or ranks share a device.
+/// MPI never gets device memory: Open MPI's support for it differs from call to call, and we sum
+/// messages ourselves, on the host.
 /// @param shared  whether ranks share a device
-/// @throws Error(usage) where what the experiment asks for is not possible
+/// @throws Error(usage) if the transport that the experiment asks for is not possible
 config::Transport choose_transport(config::Transport asked, bool shared);
 
-/// Whether tensors are in the host's memory.
+/// Whether tensors are in host memory.
 bool host_holds_tensors();
 
-/// A line about one that was chosen.
+/// Describes a chosen transport in one line.
 std::string describe_transport(config::Transport transport);
 
-/// @param transport  what choose_transport chose, or as an experiment says it: `auto` as if
-///                   devices were shared
+/// @param transport  result of choose_transport, or the experiment's setting: `auto` as if devices
+/// were shared
 /// @throws Error(usage) as choose_transport does
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
                                                              config::Transport transport,

@@ -3,9 +3,8 @@
 // travel back and merge. The executor calls the operations in the order of the rank's program. In
 // ping-pong each half of a microbatch has an exchange of its own.
 //
-// All rows travel as they lie in their buffers: Q, K, V, dO as Real, and O, LSE, delta, dQ, dK, dV
-// as Accumulator<Real>. Nothing is rounded on its way, so that no number of ranks adds to the error
-// of a sum.
+// Rows travel unconverted: Q, K, V, dO as Real, and O, LSE, delta, dQ, dK, dV as Accumulator<Real>.
+// So the number of ranks does not add rounding errors to a sum.
 #pragma once
 
 #include <array>
@@ -27,25 +26,25 @@ namespace cadenza::exec {
 
 struct StridedRows;
 
-/// The communicators of a pool's messages: one for inputs, one for results, and others for each
-/// half, so that ranks may post them in different orders without deadlock.
+/// The communicators of a pool's messages in one half of the microbatch. Inputs, results and halves
+/// have separate communicators, so ranks may post them in different orders without deadlock.
 struct AttentionMessages {
   DeviceCommunicator& inputs;
   DeviceCommunicator& results;
 };
 
-/// What the attention operations that follow belong to.
+/// The place in a step of the attention operations that follow.
 template <typename Real>
 struct AttentionContext {
-  int tick = 0;   ///< of this exchange: index into what was bound
-  int layer = 0;  ///< of the trace
+  int tick = 0;   ///< of this exchange: index into the bound plans
+  int layer = 0;  ///< number in the trace
   program::Pass pass = program::Pass::forward;
-  bool recompute = false;              ///< the forward pass, repeated in the backward pass
-  int copy = 0;                        ///< where a server that keeps its inputs keeps this layer's
+  bool recompute = false;  ///< the forward pass is repeated in the backward pass
+  int copy = 0;            ///< index of this layer's copy on a server that keeps its inputs
   model::AttentionBuffers<Real> home;  ///< null rows on dedicated servers
-  /// By head of this rank, what its patterns may keep; empty: all as the plan says.
+  /// Limits of the sparse patterns, by head of this rank; empty: the plan's rule for all.
   std::span<const SparseRule> rules = {};
-  bool sampled = false;  ///< the layer whose recall is asked for in this step
+  bool sampled = false;  ///< this step measures the recall of this layer
 };
 
 template <typename Real>
@@ -53,36 +52,36 @@ class AttentionExchange {
  public:
   using Sum = Accumulator<Real>;
 
-  /// @param pool  of the ranks that plans speak of
-  /// @param members  their world ranks, which traces name
-  /// @param half  of the microbatch, 0 without ping-pong
+  /// @param pool  communicators of the ranks that plans name
+  /// @param members  their world ranks, for traces
+  /// @param half  half of the microbatch, 0 without ping-pong
   AttentionExchange(const AttentionMessages& pool, std::vector<Rank> members,
                     const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary,
                     int half, Tracer& tracer, MemoryLedger& ledger);
 
-  /// Takes a step's plans, one per tick; grows buffers where one needs more than any before: no
-  /// memory is allocated until the next call.
-  /// @param copies  layers x activation buffers whose inputs a server keeps, where plans say so
-  /// @throws Error(communication) where a plan was made for elements of other sizes
+  /// Takes the plans of a step, one per tick. Grows buffers if a plan needs more than any before;
+  /// nothing else allocates memory until the next call.
+  /// @param copies  layers x activation buffers: copies of the inputs if plans keep them on servers
+  /// @throws Error(communication) if a plan was made for elements of other sizes
   void bind(const std::vector<const program::TickPlans*>& ticks, int align, int copies);
 
-  /// A new tick, layer or pass first completes what the one before sent.
+  /// Sets where the next operations belong. If the tick, layer or pass changes, first completes the
+  /// messages of the previous one.
   void set_context(const AttentionContext<Real>& context);
-  /// Completes all messages: before the end of a step.
+  /// Completes all messages. Call it before the end of a step.
   void finish();
-  /// After the last pass of a step: see IndexExchange. Collective.
+  /// Checks the indices after the last pass of a step: see IndexExchange. Collective.
   void require_all_computed() { index_.require_all_computed(); }
   IndexExchange<Real>& index() { return index_; }
   const Binding& binding(int tick) const { return bindings_[at(tick)]; }
 
-  /// Runs an attention operation of the place's pass:
-  /// - begin_attention (backward): delta of this rank's own rows;
+  /// Runs an attention operation of the context's pass:
+  /// - begin_attention (backward): computes delta of this rank's own rows;
   /// - post, post_results: packs and starts this rank's messages of a stage;
-  /// - wait, wait_results: completes them: inputs are placed in the workspace, results are merged
-  /// or
-  ///   added at home;
+  /// - wait, wait_results: completes them: places inputs in the workspace, merges results (or adds
+  ///   them) at home;
   /// - post_index, wait_index, estimate: see IndexExchange;
-  /// - attend: this rank's tasks of a stage; messages move on meanwhile.
+  /// - attend: runs this rank's tasks of a stage while messages make progress.
   void run(program::Operation operation, int stage);
 
  private:
@@ -114,7 +113,7 @@ class AttentionExchange {
   kernels::TaskList<Real>& tasks_of(int stage);
 
   AttentionMessages over_;
-  comm::Communicator& pool_;  ///< for what is in host memory
+  comm::Communicator& pool_;  ///< for host memory
   kernels::AttentionShape shape_;
   plan::AttentionShape plan_shape_;
   kernels::RotaryTable<Sum> rotary_;
@@ -127,9 +126,9 @@ class AttentionExchange {
   MessageBuffer buffer_;
   IndexExchange<Real> index_;
   StageMessages messages_;
-  std::vector<comm::Send> sends_;  ///< of an operation; kept for their memory, as `receives_` is
+  std::vector<comm::Send> sends_;  ///< of one operation; kept to reuse memory, like `receives_`
   std::vector<comm::Receive> receives_;
-  /// By tick, pass and stage; the tasks are those of the step, the rows those of the last layer.
+  /// By tick, pass and stage. Tasks hold for the step, row addresses for the last layer that ran.
   std::vector<std::array<std::vector<kernels::TaskList<Real>>, 2>> tasks_;
 };
 

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor: runs a rank's program with real tensors.
+// The executor runs a rank's program with real tensors.
+//
+// For each step, every rank makes the same plan without messages; run() first agrees on its hash.
+// It then binds the plan (which rows of which buffer each task and message uses; buffers grow here,
+// so that nothing allocates later), and runs the rank's program operation by operation, in the
+// order in which the simulator prices it. Attention operations go to the AttentionExchange of their
+// half, all others to the Trainer; dedicated servers have no Trainer. Between operations the pool's
+// messages make progress, because MPI moves them only when it is called. At the end the executor
+// completes all messages, checks that each pair of the sparse indices was computed once, and sums
+// the loss and the sparse counts over all ranks.
 #pragma once
 
 #include <memory>
@@ -19,7 +28,7 @@ namespace cadenza::exec {
 
 using program::StepResult;
 
-/// The layers that a trainer holds.
+/// Returns the layers that a trainer holds, and its tensor slice.
 model::ModelPart model_part(const config::Experiment& experiment, const program::Layout& layout,
                             Rank trainer);
 
@@ -32,26 +41,26 @@ class Executor {
  public:
   using Sum = Accumulator<Real>;
 
-  /// Collective over `world`: ranks are laid out as program::Layout says.
+  /// Collective over `world`, whose ranks program::Layout places.
   Executor(const config::Experiment& experiment, comm::Communicator& world,
            const data::Corpus& corpus, Tracer& tracer, MemoryLedger& ledger);
   ~Executor();
 
-  /// Collective. @throws Error(communication) when ranks hold different plans.
+  /// Runs one step. Collective. @throws Error(communication) if ranks have different plans
   StepResult run(const program::StepPlan& plan);
 
   /// Writes all parameters and moments to `path` on rank 0. Collective.
   void write_checkpoint(const std::string& path, std::int64_t step,
                         const SparseEstimates& estimates = {},
                         const config::FileContents& contents = {});
-  /// Every trainer reads its own parameters and moments. @throws Error(data) on any rank
+  /// Makes every trainer read its own parameters and moments. @throws Error(data) on any rank
   void read_checkpoint(const model::CheckpointReader& checkpoint);
 
-  /// Of the last step: this rank's rows of /positions and /answers.
+  /// This rank's rows of /positions and /answers for the last step.
   std::vector<trace::PositionLoss> position_losses() const;
   std::vector<trace::AnswerLoss> answer_losses() const;
 
-  /// Null on dedicated servers.
+  /// Returns this rank's parameters; null on dedicated servers.
   const model::Parameters<Real>* parameters() const;
 
  private:
@@ -73,11 +82,11 @@ class Executor {
   comm::ActivityScope activity_;
   DeviceWaitScope device_wait_;
   kernels::RotaryTable<Sum> rotary_;
-  std::int64_t nccl_bytes_ = 0;  ///< in the ledger: the most that any step's plans asked for
-  int sampled_layer_ = -1;       ///< of the model, whose recall a step asks for; -1: all are dense
-  std::vector<std::vector<SparseRule>> rules_;  ///< by layer and head; empty: as the plans say
+  std::int64_t nccl_bytes_ = 0;  ///< in the ledger: the largest that the plans of a step needed
+  int sampled_layer_ = -1;       ///< whose recall the step measures; -1: none
+  std::vector<std::vector<SparseRule>> rules_;  ///< by layer and head; empty: the plans' rule
   std::unique_ptr<Trainer<Real>> trainer_;      ///< null on dedicated servers
-  std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by part
+  std::vector<std::unique_ptr<AttentionExchange<Real>>> exchange_;  ///< by half of the microbatch
   double loss_scale_ = 0;                                           ///< 1 / targets of the step
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of sparse attention of one layer through a plan's index rounds (plan::IndexRound): what
-// an estimator needs travels, the owner of a head chooses its pattern and sends it to the servers.
-// No gradient: the backward pass gets the same patterns from their owners, who keep them.
+// Exchanges the index of sparse attention of one layer in a plan's index rounds (plan::IndexRound):
+// an estimator's inputs travel, the owner of a head chooses its pattern and sends it to the
+// servers. There is no gradient: in the backward pass, the owners send the patterns that they kept.
 //
-// Masses and patterns are host memory; Q and K are copied there where they lie elsewhere.
+// Masses and patterns are in host memory; Q and K are copied to it if they are elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ template <typename Real>
 class IndexEstimator;
 struct IndexDocument;
 
-/// Attention of some queries to keys that their patterns keep, and of as many queries to all keys.
+/// Attention of sampled queries to the keys that their patterns keep, and to all keys.
 struct Recall {
   double kept = 0;
   double all = 0;
 };
 
-/// Bytes that an index exchange holds while it makes the index of a tick, and keeps for every layer
-/// and activation buffer.
+/// Bytes that an index exchange holds: `working` while it makes the index of a tick, `kept` for
+/// every layer and activation buffer.
 struct IndexNeeds {
   std::int64_t working = 0;
   std::int64_t kept = 0;
@@ -54,33 +54,35 @@ class IndexExchange {
                 Tracer& tracer, MemoryLedger& ledger);
   ~IndexExchange();
 
-  /// Takes a step's plans, one per tick; nothing of the step before is needed any more.
+  /// Takes the plans of a step, one per tick, and discards the state of the previous step.
   /// @param copies  layers x activation buffers
   void bind(const std::vector<const program::TickPlans*>& ticks, int copies);
 
   /// Runs an operation of an index round: see program::Operation.
   void run(program::Operation operation, int round, const AttentionContext<Real>& context);
-  /// Completes what this rank sent.
+  /// Completes this rank's sends.
   void finish();
 
-  /// Makes tasks of the context's pass compute the pairs of the index.
+  /// Restricts the tasks of the context's pass to the pairs of the index.
   void use(const AttentionContext<Real>& context, kernels::TaskList<Real>& list);
-  /// After all passes of a step. Collective. @throws Error(communication) where the tasks of all
-  /// ranks together have not computed each pair of the indices once
+  /// Checks, after all passes of a step, that the tasks of all ranks together computed each pair of
+  /// the indices once. Collective. @throws Error(communication) if not
   void require_all_computed();
 
-  /// After a forward pass of the context's layer, which was sampled: notes how much of their
-  /// attention some queries have kept.
+  /// Notes the recall of sampled queries, after the forward pass of the context's layer, which must
+  /// be the sampled one.
   void sample(const AttentionContext<Real>& context);
 
-  /// Of the patterns that this rank has chosen since bind(), by layer as the trace counts them.
+  /// Counts of the patterns that this rank has chosen since bind(), by layer as the trace counts
+  /// them.
   const SparseCounts& counts_of_step() const { return step_counts_; }
-  /// Of the queries that this rank has sampled since bind().
+  /// Recall of the queries that this rank has sampled since bind().
   const Recall& recall_of_step() const { return step_recall_; }
 
-  /// Instead of making patterns: these. Documents and heads as the plan counts them.
+  /// Uses these patterns instead of choosing any. Documents and heads as the plan counts them.
   void set_patterns(const SparseIndex* given) { given_ = given; }
-  /// [documents, heads] of a tick of one layer: the patterns that this rank owns, others empty.
+  /// Returns [documents, heads] of one layer of a tick: the patterns that this rank owns; others
+  /// are empty.
   std::vector<SparsePattern> owned(int tick) const;
 
  private:
@@ -110,9 +112,9 @@ class IndexExchange {
   const kernels::RotaryTable<Sum>& rotary_;
   Tracer& tracer_;
   MemoryLedger& ledger_;
-  std::int64_t entered_ = 0;  ///< bytes in the ledger
+  std::int64_t entered_ = 0;  ///< bytes of this exchange in the ledger
   std::vector<Tick> ticks_;
-  Tick* tick_ = nullptr;  ///< of the operation at hand
+  Tick* tick_ = nullptr;  ///< of the current operation
   const AttentionContext<Real>* context_ = nullptr;
   std::map<plan::IndexRound, std::vector<Bytes>> sending_;    ///< by flow
   std::map<plan::IndexRound, std::vector<Bytes>> receiving_;  ///< by flow
@@ -120,9 +122,9 @@ class IndexExchange {
   std::vector<std::vector<SparsePattern>> kept_;  ///< by copy: [documents of the group, heads]
   std::vector<SparsePattern> patterns_;           ///< [documents, heads] as they arrive
   std::unique_ptr<IndexEstimator<Real>> estimator_;
-  Place begun_at_{-1, -1, program::Pass::forward, false};    ///< what the estimator is at
-  Place entered_at_{-1, -1, program::Pass::forward, false};  ///< what patterns_ are of
-  bool is_built_ = false;                                    ///< index_, from them
+  Place begun_at_{-1, -1, program::Pass::forward, false};    ///< place of the estimator
+  Place entered_at_{-1, -1, program::Pass::forward, false};  ///< place of `patterns_`
+  bool is_built_ = false;  ///< whether index_ has been built from them
   SparseIndex index_;
   SparseCounts step_counts_;
   Recall step_recall_;

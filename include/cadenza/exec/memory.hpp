@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank will allocate for a step, from plans and programs alone: before anything runs.
+// Estimates the memory of a rank for a step from plans and programs alone, before anything runs.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,26 @@
 
 namespace cadenza::exec {
 
-/// Rows that every trainer makes room for, even where its first microbatches are shorter.
+/// Rows for which every trainer makes room, even if its first microbatches are shorter.
 std::int64_t usual_rows(const config::Experiment& experiment);
 
-/// Positions of the rotation table: those of the longest document.
+/// Positions of the rotation table: as many as the longest document has.
 std::int64_t table_positions(const config::Experiment& experiment);
 
-/// Bytes of a rank by what they are for: the kinds of the memory ledger.
+/// Bytes of a rank by purpose, as in the memory ledger.
 struct MemoryEstimate {
   std::int64_t parameters = 0;  ///< with gradients and optimizer moments
   std::int64_t activations = 0;
   std::int64_t attention = 0;      ///< workspace of foreign rows, rotation table
   std::int64_t communication = 0;  ///< message buffers, buffers of NCCL
-  std::int64_t nccl = 0;           ///< of `communication`: at most
-  std::int64_t other = 0;          ///< of the libraries on a device
-  std::int64_t gradients = 0;      ///< of `parameters`
-  std::int64_t optimizer = 0;      ///< of `parameters`: moments
+  std::int64_t nccl = 0;           ///< NCCL's part of `communication`: an upper bound
+  std::int64_t other = 0;          ///< of libraries on a device
+  std::int64_t gradients = 0;      ///< gradients' part of `parameters`
+  std::int64_t optimizer = 0;      ///< moments' part of `parameters`
   std::int64_t total() const {
     return parameters + activations + attention + communication + other;
   }
-  /// "activations 1.2 GB": the largest of them.
+  /// Names the largest: "activations 1.2 GB".
   std::string largest() const;
 
   MemoryEstimate& operator+=(const MemoryEstimate& more);
@@ -40,36 +40,36 @@ struct MemoryEstimate {
 MemoryEstimate larger_of_each(const MemoryEstimate& a, const MemoryEstimate& b);
 
 /// @param program  of the rank
-/// @param ticks    of its pool
+/// @param ticks    of the rank's pool
 MemoryEstimate estimate_memory(const config::Experiment& experiment,
                                const program::StepShape& step_shape,
                                const program::Program& program,
                                std::span<const program::TickPlans> ticks);
 
-/// What NCCL allocates on the device of a rank, at most, for the pairs that meet in these plans;
-/// pairs that meet in later steps are added to them.
-/// @param ticks  of its pool
+/// Returns an upper bound on what NCCL allocates on a rank's device for the pairs of ranks that
+/// meet in these plans. Pairs that meet in later steps add to it.
+/// @param ticks  of the rank's pool
 std::int64_t nccl_bytes(const program::StepShape& step_shape, Rank rank,
                         std::span<const program::TickPlans> ticks);
-/// Whether a run allocates that.
+/// Whether a run uses NCCL, and so allocates nccl_bytes().
 bool uses_nccl(const config::Experiment& experiment);
 
-/// What a trainer needs whatever the plans are: no foreign rows, no messages of attention.
+/// Memory that a trainer needs under any plan: without foreign rows and attention messages.
 MemoryEstimate least_memory(const config::Experiment& experiment,
                             const program::StepShape& step_shape, Rank trainer);
 /// The larger of the first and the last stage.
 MemoryEstimate least_memory(const config::Experiment& experiment);
 
-/// What a rank may use, and who says so.
+/// Memory that a rank may use, and the source of this limit.
 struct MemoryLimit {
   std::int64_t bytes = 0;  ///< 0: not known
   std::string source;      ///< "run.memory"
 };
 
-/// run.memory or else, where tensors are on a device, that of the device.
+/// Returns run.memory if given; otherwise, if tensors are on a device, the limit of the device.
 MemoryLimit memory_limit(const config::Run& run, const MemoryLimit& device);
 
-/// @throws Error(usage) where a rank needs more than that, naming what would help
+/// @throws Error(usage) if a rank needs more than the limit; the message says what would help
 void require_memory(const MemoryLimit& limit, Rank rank, const MemoryEstimate& memory);
 
 }  // namespace cadenza::exec

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of attention on their way: packed, posted, waited for and recorded in one way, for
-// the rows of a stage and for the rounds of a sparse index.
+// Packs, posts, awaits and records the messages of attention: the rows of a stage and the rounds of
+// a sparse index alike.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace cadenza::exec {
 
-/// The messages of one stage in one direction: what the ranks that share them agree on.
+/// One stage in one direction, as the ranks that exchange its messages agree on it.
 struct StageCall {
   comm::MessagePassing& over;
-  program::Operation operation;  ///< that posts or waits: its row names the events
+  program::Operation operation;  ///< posts or waits; names the events
   int channel = 0;
   /// Names stage, direction, half and pass. It need not name tick and layer: both ends of a pair
   /// of ranks run the same ticks and layers in the same order, and messages of one tag between two
@@ -33,8 +33,8 @@ class StageMessages {
   StageMessages(std::vector<Rank> members, Tracer& tracer)
       : members_(std::move(members)), tracer_(tracer) {}
 
-  /// Packs and posts. The memory of the messages is theirs until complete() or, where this rank
-  /// only sends, until finish().
+  /// Packs and posts messages. Their memory is in use until complete() or, where this rank only
+  /// sends, until finish().
   /// @param receives, sends  peers as ranks of the group
   template <typename Pack>
   void start(const StageCall& call, std::span<const comm::Receive> receives,
@@ -44,7 +44,7 @@ class StageMessages {
     post(call, receives, sends);
   }
 
-  /// Waits for what was started with the call's channel, and unpacks what arrived.
+  /// Waits for the messages started on the call's channel, and unpacks those received.
   template <typename Unpack>
   void complete(const StageCall& call, Unpack&& unpack) {
     const auto& info = program::describe(call.operation);
@@ -54,14 +54,15 @@ class StageMessages {
     tracer_.count_received(bytes_of(receives));
   }
 
-  /// Completes the channels on which this rank only sends. No operation waits for those, because
+  /// Completes the channels on which this rank only sends. No operation waits for these, because
   /// nothing on this rank depends on them.
   void finish();
-  /// Does so if the call's channel is one of them: before the memory of its messages is used again.
+  /// Completes the call's channel if this rank only sends on it. Call it before reusing the memory
+  /// of its messages.
   void finish_channel(const StageCall& call);
 
  private:
-  /// What is under way on a channel; kept for its memory.
+  /// Messages under way on a channel; the vectors are kept to reuse memory.
   struct Posted {
     std::vector<comm::Receive> receives;
     std::vector<comm::Send> sends;
@@ -88,7 +89,7 @@ class StageMessages {
   std::vector<Rank> members_;
   Tracer& tracer_;
   std::vector<Posted> posted_;  ///< by channel
-  std::vector<Open> sending_;   ///< on which this rank only sends
+  std::vector<Open> sending_;   ///< channels on which this rank only sends
 };
 
 }  // namespace cadenza::exec

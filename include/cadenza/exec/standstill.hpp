@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// For how long a rank stood still in an operation: it was stopped, swapped out or had no core.
+// Measures how long a rank stood still in an operation: stopped, swapped out or without a core.
 //
-// Timestamps alone do not tell: a wait that ends late looks as if its message had come late. A
-// thread that waits looks at its messages all the time, and one that computes uses its processor.
+// Timestamps alone do not show it: a wait that ends late looks like a late message. But a waiting
+// thread polls its messages all the time, and a computing thread uses its processor.
 #pragma once
 
 #include <ctime>
@@ -12,34 +12,36 @@
 
 namespace cadenza::exec {
 
-/// Of the one thread that runs a rank's operations. Times are ns.
+/// Standstill of the one thread that runs a rank's operations. Times are ns.
 class Standstill {
  public:
-  /// One that is going on.
+  /// A running operation.
   struct Operation {
     std::int64_t began = 0;
-    std::int64_t processor = 0;  ///< time of the thread when it began
+    std::int64_t processor = 0;  ///< processor time of the thread at its begin
     std::int64_t last_look = 0;
-    std::int64_t longest = 0;     ///< between two looks
-    std::int64_t off_within = 0;  ///< without the processor, in operations within this one
+    std::int64_t longest = 0;     ///< longest time between two polls
+    std::int64_t off_within = 0;  ///< time without the processor in nested operations
   };
 
-  /// An operation begins. @returns the one that it is part of, for end()
+  /// Begins an operation. @returns the enclosing one, for end()
   Operation begin(std::int64_t now) {
     looked(now);
     const Operation outer = at_;
     at_ = {now, processor_ns(), now, 0, 0};
     return outer;
   }
-  /// The rank looked at its messages.
+  /// Notes that the rank polled its messages.
   void looked(std::int64_t now) {
     at_.longest = std::max(at_.longest, now - at_.last_look);
     at_.last_look = now;
   }
-  /// The operation is over. `now` is read after `processor`, and is its end for everybody: a rank
-  /// is often stopped as it comes back from the system call, and that is part of the operation. Its
-  /// waits take slices of time from a rank that shares its core, and copies between two looks take
-  /// processor time: only what is both counts, without operations within it.
+  /// Ends the operation and returns its standstill: the smaller of the time without the processor
+  /// (nested operations excluded) and the longest time between two polls. Either alone misleads: a
+  /// waiting rank that shares its core loses time slices, and copies between two polls take
+  /// processor time.
+  /// @param now  end of the operation, read after `processor`: a rank is often stopped as it
+  /// returns from that system call, and this belongs to the operation
   std::int64_t end(const Operation& outer, std::int64_t processor, std::int64_t now) {
     looked(now);
     const std::int64_t off = now - at_.began - (processor - at_.processor);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timing of operations: where in the step they belong is set once, each operation is one scope.
+// Times operations: their place in the step is set once, then each operation is one scope.
 #pragma once
 
 #include <array>
@@ -22,19 +22,19 @@
 
 namespace cadenza::exec {
 
-/// What an operation adds to its event beyond time and context.
+/// Data of an event beyond time and context.
 struct Work {
   std::int64_t bytes = 0;
   double flops = 0;
   std::int32_t peer = -1;
-  std::uint32_t flow = 0;  ///< as Tracer::flow gives it; 0: none
-  bool sends = false;      ///< of a message: this rank is its sender
+  std::uint32_t flow = 0;  ///< from Tracer::flow; 0: none
+  bool sends = false;      ///< for a message: this rank is its sender
 };
 
-/// Busy time and work of a step, by category: what metrics and the final table are made of.
+/// Busy time and work of a step by category, for metrics and the final table.
 struct StepTotals {
   std::array<std::int64_t, kCategoryNames.size()> busy_ns{};
-  std::map<program::LayerPass, std::int64_t> attention_ns;  ///< busy with core attention
+  std::map<program::LayerPass, std::int64_t> attention_ns;  ///< time in core attention
   double flops = 0;
   double attention_flops = 0;  ///< of core attention
   std::int64_t bytes_sent = 0;
@@ -44,15 +44,16 @@ struct StepTotals {
 
 class Tracer {
  public:
-  /// @param events, memory  whether they are recorded; totals are kept either way
+  /// @param events, memory  whether to record them; totals are kept in any case
   Tracer(trace::Recorder& recorder, const MemoryLedger& ledger, bool events, bool memory);
 
   void begin_step(std::int64_t step);
-  /// Waits for the stream and records what was timed on it; totals() are complete afterwards.
+  /// Waits for the stream and records the operations timed on it; then totals() are complete.
   void finish_step();
   void set_context(const EventContext& context) { context_ = context; }
 
-  /// Names what this rank is at as long as it lives; what is within another is part of it.
+  /// Names the current operation of this rank during its lifetime; a nested one counts as part of
+  /// the outermost.
   class Doing {
    public:
     Doing(Tracer& tracer, program::EventKind kind)
@@ -70,19 +71,20 @@ class Tracer {
     bool outermost_;
     NamedRange range_;
   };
-  /// "wait_results (step 17, forward, microbatch 0, layer 3)".
+  /// Describes the current operation: "wait_results (step 17, forward, microbatch 0, layer 3)".
   std::string activity() const;
 
-  /// A flow: equal where keys are equal, in this step alone. Both ends of a message give one key,
-  /// nobody else does.
+  /// Returns a flow number, equal for equal keys within this step only. The two ends of a message,
+  /// and nobody else, pass the same key.
   std::uint32_t flow(const Hasher& key) const;
-  /// The same for keys that come several times in a step, in the same order at all ends.
+  /// Returns the flow number of a key that occurs several times in a step, in the same order at all
+  /// ends.
   std::uint32_t next_flow(const Hasher& key);
-  /// Of a group's next collective of this kind.
+  /// Returns the flow number of a group's next collective of this kind.
   std::uint32_t next_flow(const comm::Communicator& group, program::EventKind kind);
 
-  /// Runs `operation` on the compute lane and records it. It does not wait for kernels: where they
-  /// run later, their times are noted on their stream and recorded by finish_step().
+  /// Runs `operation` on the compute lane and records it. Does not wait for kernels: if they run
+  /// later, marks on the stream note their times and finish_step() records them.
   template <typename Operation>
   void time(program::EventKind kind, const Work& work, Operation operation) {
     const Doing doing(*this, kind);
@@ -110,8 +112,8 @@ class Tracer {
   void time_host(program::EventKind kind, Operation operation) {
     time_on_host(program::category(kind), kind, operation, 0);
   }
-  /// The same for what is done often and mostly takes no time, which is left out. Operations whose
-  /// own events lie within have category `host` here.
+  /// Runs a frequent, mostly short operation on the host lane and records it if it took at least 10
+  /// us. If it contains operations with their own events, its category here is `host`.
   template <typename Operation>
   void time_if_long(program::EventKind kind, Operation operation) {
     constexpr std::int64_t kLongNs = 10'000;
@@ -121,8 +123,8 @@ class Tracer {
   void message(program::EventKind kind, std::int64_t begin, std::int64_t end, const Work& work,
                std::int64_t still = -1);
 
-  /// Runs `operation`, which every rank of `group` enters together: first the wait for the last of
-  /// them, then the operation itself as a collective.
+  /// Runs `operation`, which all ranks of `group` enter together: records first the wait for the
+  /// last rank, then the operation itself as a collective.
   template <typename Operation>
   void time_collective(comm::Communicator& group, program::EventKind kind, const Work& work,
                        Operation operation) {
@@ -135,7 +137,7 @@ class Tracer {
   }
   void sample_memory();
 
-  /// The rank looked at its messages: whatever it is at, it does not stand still.
+  /// Notes that the rank polled its messages: it does not stand still.
   void looked(std::int64_t now) { standstill_.looked(now); }
 
   void count_sent(std::int64_t bytes) { totals_.bytes_sent += bytes; }
@@ -145,7 +147,7 @@ class Tracer {
  private:
   struct Measured {
     std::int64_t end;
-    std::int64_t still;  ///< ns that the rank stood still; -1 where that is not recorded
+    std::int64_t still;  ///< ns for which the rank stood still; -1 if not recorded
   };
   template <typename Operation>
   Measured measure(std::int64_t begin, const Operation& operation) {

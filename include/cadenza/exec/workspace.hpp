@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of attention: the messages of a stage, and a server's rows of tokens that live on other
+// Memory of attention: message buffers of a stage, and a server's rows of tokens that live on other
 // ranks.
 #pragma once
 
@@ -20,14 +20,14 @@ namespace cadenza::exec {
 /// Device memory that kernels pack messages into and unpack them from.
 class MessageBuffer {
  public:
-  /// @param label  of its memory, which is entered in the ledger as communication
+  /// @param label  of the memory, which the ledger counts as communication
   MessageBuffer(MemoryLedger& ledger, std::string label);
 
-  /// Makes room for so many bytes. No message may be under way; what the memory holds is lost.
+  /// Makes room for `bytes`. No message may be under way; the contents are lost.
   void grow(std::int64_t bytes);
-  std::byte* memory() const { return memory_.data(); }  ///< of the device
+  std::byte* memory() const { return memory_.data(); }  ///< device memory
 
-  /// The place of a message.
+  /// Returns the memory of one message.
   std::span<std::byte> bytes(std::int64_t offset, std::int64_t count) const {
     return {memory_.data() + offset, static_cast<std::size_t>(count)};
   }
@@ -38,10 +38,10 @@ class MessageBuffer {
   Array<std::byte> memory_;
 };
 
-// A server's rows of tokens that live on other ranks.
+// --- Workspace of a server ---
 
-/// Rows are measured in head rows: one head of one row. Gradients are zero wherever no backward
-/// pass is adding to them: who sends them away leaves zeros.
+/// A server's rows of tokens that live on other ranks, measured in head rows: one head of one row.
+/// Gradients are zero whenever no backward pass adds to them: sending them away clears them.
 template <typename Real>
 class Workspace {
  public:
@@ -50,11 +50,11 @@ class Workspace {
   Workspace(const plan::AttentionShape& shape, MemoryLedger& ledger)
       : shape_(shape), ledger_(ledger) {}
 
-  /// Makes room for so many head rows of queries (Q, O, LSE, dO, delta, dQ) and of keys (K, V, dK,
-  /// dV), `copies` times for Q, K and V; what the rows held is lost where it has to grow.
+  /// Makes room for so many head rows of queries (Q, O, LSE, dO, delta, dQ) and keys (K, V, dK,
+  /// dV), with `copies` of Q, K and V. If it has to grow, the contents are lost.
   void grow(std::int64_t query_rows, std::int64_t key_rows, std::int64_t copies);
 
-  /// Chooses the copy of Q, K and V that buffers() shows.
+  /// Selects the copy of Q, K and V that buffers() returns.
   void use_copy(std::int64_t copy);
 
   const model::AttentionBuffers<Real>& buffers() const { return buffers_; }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam of core attention kernels: plain rows and tasks in, outputs merged or gradients added.
+// The interface of core attention kernels: plain rows and tasks in, outputs merged or gradients
+// added.
 //
 // Notation: D head_dim, H query heads, G key-value heads; query head h reads key-value head h / (H
-// / G). Rows are [heads, D] and contiguous, of the heads that their buffer holds; a buffer's row r
-// is token tokens.begin + r of its document. K is rotated already (rotary embedding at its document
-// position); Q is not: kernels rotate it by the position that a task's map gives for its row, once
-// for every map of a call, so that one Q serves every placement and every map.
+// / G). Rows are [heads, D] and contiguous, with the heads that their buffer holds; row r of a
+// buffer is token tokens.begin + r of its document. K is already rotated (rotary embedding at its
+// document position); Q is not: kernels rotate it by the position that a task's map gives for its
+// row, once for every map of a call, so one Q serves every placement and every map.
 //
-// Where documents are dealt to ranks in stripes, tokens count a rank's rows and not the document's:
-// any integers, which masks compare (Task::band) and which Positions turn into positions.
+// If documents are dealt to ranks in stripes, tokens count a rank's rows instead of the document's:
+// they are any integers, which masks compare (Task::band) and Positions turn into positions.
 //
-// Real is what Q, K, V and dO are stored as; what merges or adds up is kept in Accumulator<Real>.
+// Real is the storage type of Q, K, V and dO; sums and merged values are Accumulator<Real>.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@
 
 namespace cadenza::kernels {
 
-/// cos and sin of position * theta^(-2d/D) for d in [0, D/2): [positions, D/2] each, row-major.
-/// Pairs are (d, d + D/2), Hugging Face's convention. Empty arrays: no rotation (attend's Q and K).
-/// Real is an accumulator type: float or double.
+/// Table of cos and sin of position * theta^(-2d/D) for d in [0, D/2): [positions, D/2] each,
+/// row-major. Pairs are (d, d + D/2), Hugging Face's convention. Empty arrays: no rotation
+/// (attend's Q and K). Real is an accumulator type: float or double.
 template <typename Real>
 struct RotaryTable {
   Array<Real> cos;
@@ -42,24 +43,24 @@ struct AttentionShape {
   int heads = 1;
   int kv_heads = 1;
   int head_dim = 1;
-  AttentionKernel kernel = AttentionKernel::automatic;  ///< what is to compute them, on a host
+  AttentionKernel kernel = AttentionKernel::automatic;  ///< kernel to use on a host
   int group() const { return heads / kv_heads; }
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 
-/// Text positions of the rows of a buffer: row r is at first + r * step. Read by the rotation,
-/// through the map of the task (Task::q_positions), and by sparse patterns; masks compare tokens.
+/// Text positions of the rows of a buffer: row r is at first + r * step. The rotation, through the
+/// map of the task (Task::q_positions), and sparse patterns use them; masks compare tokens.
 struct Positions {
-  std::int64_t first = -1;  ///< of the row of tokens.begin; -1: tokens.begin itself
+  std::int64_t first = -1;  ///< position of tokens.begin; -1: tokens.begin itself
   std::int64_t step = 1;    ///< at least 1
-  /// Keys alone: wherever they come to a multiple of `run`, `gap` positions are left out. 0: none.
+  /// Keys only: at every multiple of `run`, `gap` positions are skipped. 0: none.
   std::int64_t run = 0;
   std::int64_t gap = 0;
   friend bool operator==(const Positions&, const Positions&) = default;
 };
 
-/// Rows of queries of one document and what belongs to them. Device pointers to the row of
-/// tokens.begin; null where the pass does not use them. h = heads.size(), or H where it is empty.
+/// Rows of queries of one document and their results. Device pointers to the row of tokens.begin;
+/// null if the pass does not use them. h = heads.size(), or H if `heads` is empty.
 template <typename Real>
 struct QueryRows {
   using Sum = Accumulator<Real>;
@@ -69,13 +70,13 @@ struct QueryRows {
   Sum* lse = nullptr;  ///< [rows, h]      forward: merged into (-inf: nothing yet); backward: read
   const Real* dout = nullptr;  ///< [rows, h, D]   backward
   const Sum* delta = nullptr;  ///< [rows, h]      backward: rowsum(dO * O) of the merged O
-  Sum* dq = nullptr;           ///< [rows, h, D]   backward: added to; gradient of the un-rotated Q
+  Sum* dq = nullptr;           ///< [rows, h, D]   backward: added to; gradient of the unrotated Q
   Range heads = {};            ///< query heads that the rows hold; empty: all H
   Positions positions = {};
   friend bool operator==(const QueryRows&, const QueryRows&) = default;
 };
 
-/// Rows of keys and values of one document. g = heads.size(), or G where it is empty.
+/// Rows of keys and values of one document. g = heads.size(), or G if `heads` is empty.
 template <typename Real>
 struct KeyRows {
   using Sum = Accumulator<Real>;
@@ -98,13 +99,14 @@ struct TaskRows {
   friend bool operator==(const TaskRows&, const TaskRows&) = default;
 };
 
-/// What the calling thread does now and then while a call computes, such as moving messages on.
+/// A function that the calling thread calls repeatedly during a call, for example to advance
+/// messages.
 struct ProgressHook {
   void (*call)(void* context) = nullptr;  ///< null: nothing
   void* context = nullptr;
 };
 
-/// What kernels keep of a list from one call to the next, such as its tasks in device memory.
+/// State that kernels keep of a list between calls, such as its tasks in device memory.
 class KeptTasks {
  public:
   KeptTasks() = default;
@@ -120,36 +122,36 @@ struct TaskList {
   std::vector<QueryRows<Real>> queries;
   std::vector<KeyRows<Real>> keys;
   std::vector<TaskRows> tasks;
-  /// Called between tiles of work, at most every 0.5 ms, by the thread that made the call and by no
-  /// other; may not throw. The tuned host kernels do; the portable ones and a device compute
-  /// without.
+  /// Called between tiles of work, at most every 0.5 ms, by the calling thread only; must not
+  /// throw. Only the tuned host kernels call it.
   ProgressHook progress = {};
-  /// Dynamic sparse attention: of the pairs of a causal task, those of its document's and head's
-  /// pattern. Null: all of them. Tasks of documents with a pattern keep the text's own positions.
+  /// Dynamic sparse attention: restricts a causal task to the pairs of its document's and head's
+  /// pattern. Null: all pairs. Tasks of documents with a pattern keep the positions of the text.
   const SparseIndex* index = nullptr;
-  /// [documents, heads] of `index`: what a pass computes adds its pairs here; null: nobody asks.
+  /// [documents, heads] of `index`: a pass adds the number of pairs that it computes; null: not
+  /// counted.
   std::int64_t* pairs = nullptr;
-  /// Of the kernels, which also see whether it still fits: a list may change in any way. Calls with
-  /// one list come one after another.
+  /// State of the kernels, which check whether it still fits: a list may change in any way. Calls
+  /// with one list must not overlap.
   mutable std::shared_ptr<KeptTasks> kept = {};
 };
 
-/// Kernels for data stored as Real on this host, the one that `automatic` prefers first. They
-/// depend on the processor's features and vendor, never on a measurement.
+/// Returns the kernels for data stored as Real on this host, in the order in which `automatic`
+/// prefers them. They depend on the processor's features and vendor, never on a measurement.
 template <typename Real>
 std::vector<AttentionKernel> available_attention_kernels();
 
-/// Why no host, or no device, computes attention of this shape on data stored as Real; empty: some
-/// do.
+/// Explains why no host (or no device) computes attention of this shape on data stored as Real;
+/// empty: some do.
 template <typename Real>
 std::string refused_everywhere(const AttentionShape& shape, bool on_device);
 
-/// What computes calls of this shape: shape.kernel, or what `automatic` stands for.
-/// @throws Error(usage) where this host or the head_dim does not allow it; so do the passes.
+/// Returns the kernel for calls of this shape: shape.kernel, or the choice of `automatic`.
+/// @throws Error(usage) if this host or the head_dim does not allow it; the passes throw it too.
 template <typename Real>
 AttentionKernel attention_kernel(const AttentionShape& shape);
 
-/// The same for people: an instruction set or "portable", with the reason where that is slow.
+/// Describes that kernel to users: an instruction set or "portable", with the reason if it is slow.
 template <typename Real>
 std::string describe_attention_kernel(const AttentionShape& shape);
 

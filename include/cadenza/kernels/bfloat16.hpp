@@ -22,7 +22,7 @@ struct bfloat16 {
     const std::uint32_t rounded = wide + 0x7fffu + ((wide >> 16) & 1u);
     bits = static_cast<std::uint16_t>((nan ? wide | 0x400000u : rounded) >> 16);
   }
-  /// The same of a double, rounded once: by way of the nearest float32 it would be rounded twice.
+  /// Rounds a double once; by way of the nearest float32 it would be rounded twice.
   template <std::same_as<double> Double>
   KOKKOS_FUNCTION explicit bfloat16(Double value) : bfloat16(to_odd(value)) {}
   KOKKOS_FUNCTION explicit operator float() const {
@@ -30,27 +30,28 @@ struct bfloat16 {
   }
 
  private:
-  /// A double as float32 without its last digits, of which the last bit says whether they were 0:
-  /// what is rounded from it is what is rounded from the double. NaN stays NaN.
+  /// Rounds a double to float32 such that rounding the result further gives the same as rounding
+  /// the double: truncates, and sets the last bit if digits were lost ("round to odd"). NaN stays
+  /// NaN.
   KOKKOS_FUNCTION static float to_odd(double value) {
     const auto nearest = static_cast<float>(value);
     const auto back = static_cast<double>(nearest);
     if (back == value) return nearest;
-    const bool away = (back > value) == (value > 0);  // from 0, where fewer digits lie
+    const bool away = (back > value) == (value > 0);  // from 0: `nearest` is larger in magnitude
     const auto wide = Kokkos::bit_cast<std::uint32_t>(nearest);
     return Kokkos::bit_cast<float>((away ? wide - 1 : wide) | 1u);
   }
 };
 static_assert(sizeof(bfloat16) == 2);
 
-/// What sums over values stored as Real are kept in: outputs of attention, gradients, statistics,
-/// master weights. Real itself, but for bfloat16.
+/// Type of sums over values stored as Real: outputs of attention, gradients, statistics, master
+/// weights. It is Real itself, except for bfloat16.
 template <typename Real>
 using Accumulator = std::conditional_t<std::is_same_v<Real, bfloat16>, float, Real>;
 
 namespace kernels {
 
-/// True where bfloat16 kernels run: host builds on x86-64 processors with AVX2.
+/// Whether bfloat16 kernels run: host builds on x86-64 processors with AVX2.
 bool supports_bfloat16();
 
 }  // namespace kernels

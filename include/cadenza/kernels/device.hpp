@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where kernels run and tensors live: Kokkos' default execution space of the build, and its memory
-// or, in the preset `separate`, memory that the host cannot touch.
+// Where kernels run and tensors are stored: Kokkos' default execution space of the build, and its
+// memory or, in the preset `separate`, memory that the host cannot access.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -28,7 +28,8 @@ inline constexpr bool kDeviceIsCuda = true;
 inline constexpr bool kDeviceIsCuda = false;
 #endif
 
-/// Whether kernels run behind the calls that start them: the host's clock does not time them then.
+/// Whether kernels run after the calls that start them, so that the host's clock does not time
+/// them.
 #ifdef CADENZA_SEPARATE_MEMORY
 inline constexpr bool kStreamRunsLater = true;
 #else
@@ -38,17 +39,17 @@ inline constexpr bool kStreamRunsLater = kDeviceIsCuda;
 /// Contiguous elements on the device.
 template <typename T>
 using Array = Kokkos::View<T*, DeviceMemory>;
-/// The same elements where the host can read them (the array itself where device memory is the
+/// Elements of an Array in memory that the host can read (the array itself if device memory is the
 /// host's).
 template <typename T>
 using HostArray = typename Array<T>::HostMirror;
 
-/// Takes note of work that was put on a late stream.
+/// Counts work put on a stream that runs later.
 void count_work();
 
-/// Puts work(inputs...) on the device's stream: it runs after what was put there before it. Where
-/// device memory is separate it need not have begun when the call returns, and the inputs are
-/// copied; where device memory is the host's, it has ended.
+/// Puts work(inputs...) on the device's stream, after all earlier work there. If device memory is
+/// separate, the work may not have begun when the call returns, and the inputs are copied; if
+/// device memory is the host's, it has ended.
 template <typename Work, typename... Inputs>
 void enqueue(const Work& work, const Inputs&... inputs) {
 #ifdef CADENZA_SEPARATE_MEMORY
@@ -59,7 +60,7 @@ void enqueue(const Work& work, const Inputs&... inputs) {
   if constexpr (kStreamRunsLater) count_work();
 }
 
-/// A kernel on the stream. All kernels start here.
+/// Puts a kernel on the stream. All kernels start here.
 template <typename Policy, typename Functor>
 void launch(const char* label, const Policy& policy, const Functor& functor) {
 #ifdef CADENZA_SEPARATE_MEMORY
@@ -70,14 +71,12 @@ void launch(const char* label, const Policy& policy, const Functor& functor) {
   if constexpr (kStreamRunsLater) count_work();
 }
 
-/// How a host waits for its device where it is watched: returns when done(), which is asked again
-/// and again, says true.
+/// Waits on the host until done(), which it polls, returns true; this wait is watched.
 using DeviceWait = std::function<void(const std::function<bool()>& done)>;
 
-/// Fences wait as it says, as long as it lives; one at a time. A device that waits for another rank
-/// for ever would otherwise stop its host where nobody sees it. A fence is several waits, one after
-/// another, each for some more of the work on the stream: no limit of a wait is one of all the
-/// work.
+/// Makes fences use `wait` during its lifetime; one scope at a time. Otherwise a device that waits
+/// for another rank forever would stop its host unnoticed. A fence is several waits in sequence,
+/// each for a part of the work on the stream, so a limit on a wait does not limit all the work.
 class DeviceWaitScope {
  public:
   explicit DeviceWaitScope(DeviceWait wait);
@@ -86,20 +85,20 @@ class DeviceWaitScope {
   DeviceWaitScope& operator=(const DeviceWaitScope&) = delete;
 };
 
-/// fence() where the stream runs later.
+/// Implements fence() if the stream runs later.
 void wait_for_device();
 
-/// Waits for the stream: before the host or MPI reads what kernels wrote. Copies with
-/// Kokkos::deep_copy wait by themselves, as a fence does. Free where device memory is the host's.
+/// Waits for the stream. Call it before the host or MPI reads what kernels wrote. Copies with
+/// Kokkos::deep_copy wait by themselves. Free if device memory is the host's.
 inline void fence() {
   if constexpr (kStreamRunsLater) wait_for_device();
 }
 
-/// Copies, after the kernels that were put on the stream before, and waits for that: for nothing
-/// else that the device has under way, as Kokkos' copies without a stream do.
+/// Copies after the earlier work on the stream, and waits for the copy. Does not wait for other
+/// work of the device, as Kokkos' copies without a stream do.
 template <typename To, typename From>
 void copy_and_wait(const To& to, const From& from) {
-  fence();  // a copy to memory that is not pinned would wait for the stream itself, unwatched
+  fence();  // an unpinned copy would wait for the stream itself, unwatched
   Kokkos::deep_copy(Device(), to, from);
   fence();
 }

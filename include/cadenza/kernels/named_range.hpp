@@ -11,8 +11,8 @@ namespace cadenza {
 void push_named_range(std::string_view name);
 void pop_named_range();
 
-/// What the calling thread does while it lives has this name, in builds for NVIDIA devices; inside
-/// another, it is a part of that.
+/// Names what the calling thread does during its lifetime, in builds for NVIDIA devices; ranges
+/// nest.
 class NamedRange {
  public:
   explicit NamedRange([[maybe_unused]] std::string_view name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers to time products with: a device draws less power, and so runs faster, on ones or zeros.
+// Random numbers for timed products: on ones or zeros a device draws less power and so runs faster.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace cadenza {
 
-/// Fills `array` with uniform numbers in [-0.5, 0.5). `stream` tells the arrays of a product apart.
+/// Fills `array` with uniform numbers in [-0.5, 0.5); different `stream` give different numbers.
 template <typename Real>
 void fill_random(const Array<Real>& array, std::uint64_t stream) {
   Real* to = array.data();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and stream of a build for the host that behave as a GPU's do (preset `separate`). Arrays
-// lie in an arena that the host cannot read or write outside of kernels, copies and library calls;
-// mirrors are other memory; new arrays hold NaNs; kernels run when somebody waits for them. What
-// forgets a copy or a wait, hands a device pointer to MPI or reads an array on the host then fails
-// on every machine, not only on one with a device.
+// Memory and stream of a host build that behave like a GPU's (preset `separate`). Arrays lie in an
+// arena that the host can access only in kernels, copies and library calls; mirrors are other
+// memory; new arrays hold NaNs; kernels run only when somebody waits for them. So code that forgets
+// a copy or a wait, hands a device pointer to MPI or reads an array on the host fails on every
+// machine, not only on one with a device.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -13,8 +13,8 @@
 
 namespace cadenza {
 
-/// The arena is open to the host while one of these lives: for work of the stream and Kokkos' own
-/// copies it is. Only code that bypasses both takes one.
+/// Opens the arena to the host during its lifetime. The stream's work and Kokkos' own copies open
+/// it themselves; only code that bypasses both needs one.
 class DeviceAccess {
  public:
   DeviceAccess();
@@ -45,17 +45,17 @@ class SeparateMemory {
 
 namespace separate_memory {
 
-/// The stream of this build, one for all threads: it runs nothing until somebody waits for it
-/// (fence(), a copy with Kokkos::deep_copy, making or releasing an array). What reads results
-/// without waiting, or frees or changes on the host what kernels still need, fails in every run, as
-/// it would now and then on a device.
+/// Puts work on the stream of this build, one for all threads, which runs nothing until somebody
+/// waits for it (fence(), a copy with Kokkos::deep_copy, making or releasing an array). So code
+/// that reads results without waiting, or frees or changes host data that kernels still need, fails
+/// in every run, as it would occasionally on a device.
 void defer(std::function<void()> work);
-/// Runs the next of what was deferred. @returns false where nothing is left
+/// Runs the next deferred work. @returns false if none is left
 bool run_next();
-/// Runs all of it, in order.
+/// Runs all deferred work, in order.
 void run_deferred();
 
-/// Kokkos constructs one per copy of bytes, with an execution space before them or without.
+/// Copies bytes: Kokkos constructs one per copy, with or without an execution space.
 struct Copy {
   Copy(void* to, const void* from, std::size_t bytes) {
     run_deferred();
@@ -69,8 +69,8 @@ struct Copy {
 }  // namespace separate_memory
 }  // namespace cadenza
 
-// What Kokkos asks of a memory space that the host cannot reach, as its own spaces of devices say
-// it (Kokkos 4.7, Kokkos_CudaSpace.hpp).
+// Specialisations that Kokkos needs for a memory space that the host cannot access, as for its own
+// device spaces (Kokkos 4.7, Kokkos_CudaSpace.hpp).
 namespace Kokkos {
 
 template <>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What loops need to become vector instructions on the host, in code that also runs on devices.
+// Helpers with which compilers vectorise loops on the host, in code that also runs on devices.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -7,7 +7,7 @@
 
 #include "cadenza/kernels/bfloat16.hpp"
 
-/// Before a loop whose iterations do not depend on each other: CADENZA_SIMD() or
+/// Marks the following loop, whose iterations must be independent: CADENZA_SIMD() or
 /// CADENZA_SIMD(reduction(+ : sum)). Device compilers see an ordinary loop.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define CADENZA_SIMD(clauses)
@@ -18,14 +18,14 @@
 
 namespace cadenza {
 
-/// A stored number as it is computed with. By reference, as `narrow`: compilers do not vectorise
-/// copies of a structure, but they do its integer.
+/// Converts a stored number to its accumulator type. By reference, like `narrow`: compilers do not
+/// vectorise copies of a structure, but do vectorise those of its integer.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION Accumulator<Real> widen(const Real& from) {
   return static_cast<Accumulator<Real>>(from);
 }
 
-/// Stores a number, rounded where Real is narrower.
+/// Stores a number, rounded if Real is narrower.
 template <typename Real>
 KOKKOS_INLINE_FUNCTION void narrow(Accumulator<Real> value, Real& to) {
   if constexpr (std::is_same_v<Real, bfloat16>) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the device's stream gets where, without waiting for it.
+// Times at which the device's stream passes marks, without waiting for it.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace cadenza {
 
-/// Marks on the stream, each with the time at which all that was put there before it has ended.
+/// Marks on the stream, each with the time at which all earlier work on the stream has ended.
 class StreamTimes {
  public:
-  /// @param now_ns  the host's clock, which times are given in
+  /// @param now_ns  the host's clock, in which times are given
   explicit StreamTimes(std::int64_t (*now_ns)());
   ~StreamTimes();
   StreamTimes(const StreamTimes&) = delete;
@@ -22,17 +22,17 @@ class StreamTimes {
 
   /// Puts a mark on the stream. @returns its number, counted from the last clear()
   std::size_t mark();
-  /// Time of a mark, ns. Only after a fence().
+  /// Time of a mark, ns. Call it only after a fence().
   std::int64_t at(std::size_t mark) const;
-  /// Forgets all marks. Only after a fence().
+  /// Forgets all marks. Call it only after a fence().
   void clear();
 
  private:
   struct Events;
   std::int64_t (*now_ns_)();
   std::size_t marks_ = 0;
-  std::deque<std::int64_t> times_;  ///< of a stream of the host
-  std::unique_ptr<Events> events_;  ///< of a GPU's
+  std::deque<std::int64_t> times_;  ///< for a stream on the host
+  std::unique_ptr<Events> events_;  ///< for a GPU's stream
 };
 
 }  // namespace cadenza

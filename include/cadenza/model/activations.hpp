@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations of a rank's part of the model: what each microbatch in flight keeps for its
-// backward pass, and one set of everything else. What is computed again instead of kept
-// (run.recompute) is one array, which all layers of all buffers name.
+// The activations of a rank's part of the model: the arrays that each microbatch in flight keeps
+// for its backward pass, and one set of all others. An activation that is recomputed instead of
+// kept (run.recompute) is one array, shared by all layers of all buffers.
 //
-// R rows of a microbatch, r = R / tensor_size of them between the products; C, H, G, D, F, V of the
-// part (PartShape).
+// A microbatch has R rows, r = R / tensor_size of them between the products; C, H, G, D, F, V are
+// those of the part (PartShape).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace cadenza::model {
 
-/// Room for microbatches.
+/// Capacity for microbatches.
 struct Capacity {
   std::int64_t rows = 0;  ///< of a microbatch, a multiple of tensor_size
   int buffers = 1;        ///< microbatches x chunks in flight
@@ -39,12 +39,12 @@ struct LayerActivations {
 /// One chunk of one microbatch in flight.
 template <typename Real>
 struct ActivationBuffer {
-  std::int64_t rows = 0;                           ///< of the microbatch, at most R
+  std::int64_t rows = 0;                           ///< rows of the microbatch, at most R
   Array<std::int32_t> tokens, positions, targets;  ///< [R]
-  std::int64_t run_count = 0;                  ///< as TokenRuns, where the part has the embedding
+  std::int64_t run_count = 0;                  ///< as in TokenRuns, if the part has the embedding
   Array<std::int32_t> run_rows, run_tokens;    ///< [R]
   Array<std::int32_t> run_begins;              ///< [R + 1]
-  std::vector<LayerActivations<Real>> layers;  ///< of the chunk
+  std::vector<LayerActivations<Real>> layers;  ///< layers of the chunk
   Array<Accumulator<Real>> last;               ///< [r, C] output of the chunk's last layer
 };
 
@@ -52,50 +52,50 @@ template <typename Real>
 struct Activations {
   using Sum = Accumulator<Real>;
   std::vector<ActivationBuffer<Real>> buffers;
-  // Of the backward pass of one microbatch, from one operation to the next.
+  // Shared by the operations of one microbatch's backward pass.
   Array<Sum> dx;          ///< [r, C] residual gradient
-  Array<Real> rounded;    ///< [r, C] as matrix products read it; `dx` where the types are the same
+  Array<Real> rounded;    ///< [r, C] `dx` for matrix products; `dx` itself if types are equal
   Array<Real> dout;       ///< [R, H D]
   Array<Sum> delta;       ///< [R, H]
   Array<Sum> dq, dk, dv;  ///< [R, H D], [R, G D], [R, G D]
-  // Of one operation.
+  // Scratch of one operation.
   Array<Real> normed;        ///< [r, C] and [R, H D]
   Array<Sum> dnormed;        ///< [r, C]
   Array<Real> gathered;      ///< [R, C]; empty without a tensor group
   Array<Sum> partial;        ///< [R, C]; empty without a tensor group
   Array<Real> hidden;        ///< [R, F] and [R, (H + 2 G) D]
-  Array<Sum> norm_partials;  ///< of rms_norm_gradient
-  // Of the loss; empty where the part has no head.
+  Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient
+  // Scratch of the loss; empty if the part has no head.
   Array<Sum> rstd_last;         ///< [r]
-  std::int64_t logit_rows = 0;  ///< rows whose logits are made at a time
+  std::int64_t logit_rows = 0;  ///< rows whose logits are computed at a time
   Array<Sum> logits;            ///< [logit_rows, V]
-  Array<Real> dlogits;          ///< [logit_rows, V]; `logits` itself where the types are the same
+  Array<Real> dlogits;          ///< [logit_rows, V]; `logits` itself if the types are equal
   Array<Sum> statistics;        ///< [3, logit_rows]; empty without a tensor group
-  Array<Sum> losses;            ///< [2, R] as RowLosses
+  Array<Sum> losses;            ///< [2, R], see RowLosses
 };
 
-/// Allocates, as MemoryKind::activations.
+/// Allocates all arrays, entered in the ledger as MemoryKind::activations.
 template <typename Real>
 Activations<Real> make_activations(const config::Model& model, const ModelPart& part,
                                    const Capacity& capacity, config::Recompute recompute,
                                    MemoryLedger& ledger);
 
-/// Bytes that make_activations allocates.
+/// Returns the bytes that make_activations allocates.
 template <typename Real>
 std::int64_t count_activation_bytes(const config::Model& model, const ModelPart& part,
                                     const Capacity& capacity, config::Recompute recompute);
 
-// Bytes of a model from its shape: what traces and dry runs state.
+// --- Bytes of a model from its shape, for traces and dry runs ---
 
-/// Elements of all parameters of the model.
+/// Number of elements of all parameters of the model.
 std::int64_t parameter_elements(const config::Model& model);
 
-/// Bytes of a part's parameters and gradients, and of the moments of `owned` elements, of a run in
-/// this type.
+/// Bytes of a part's parameters, gradients and the moments of `owned` elements, in a run of this
+/// type.
 std::int64_t parameter_bytes(const config::Model& model, const ModelPart& part, config::Dtype dtype,
                              std::int64_t owned);
 
-/// Bytes that Llama allocates, its tokens, positions and targets among them.
+/// Bytes that Llama allocates, including tokens, positions and targets.
 std::int64_t activation_bytes(const config::Model& model, const ModelPart& part,
                               const Capacity& capacity, config::Recompute recompute,
                               config::Dtype dtype);

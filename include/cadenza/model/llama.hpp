@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's part of the Llama-style transformer, and what it asks of the ranks that share its
-// matrices.
+// A rank's part of the Llama-style transformer, and the collectives that it needs from its tensor
+// group.
 #pragma once
 
 #include <cstddef>
@@ -18,36 +18,37 @@
 
 namespace cadenza::model {
 
-/// Collectives of a tensor group on device pointers, called by all its ranks in the same order:
-/// each reads what the kernels before it wrote, and kernels after it read its result. With a group
-/// of one none is called. Sum is an accumulator type: float or double.
+/// Collectives of a tensor group on device pointers, called by all its ranks in the same order.
+/// Each reads what earlier kernels wrote, and later kernels read its result. A group of one rank
+/// calls none. Sum is an accumulator type: float or double.
 template <typename Sum>
 class TensorGroup {
  public:
   virtual ~TensorGroup() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// `all` [size x mine.size()] = everybody's `mine`, rank after rank.
+  /// Concatenates `mine` of all ranks, in rank order, into `all` [size x mine.size()].
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
-  /// `mine` = shard `rank()` of the sum of everybody's `all` [size x mine.size()].
+  /// Sums `all` [size x mine.size()] over ranks; `mine` becomes shard `rank()` of the sum.
   virtual void reduce_scatter(std::span<const Sum> all, std::span<Sum> mine) = 0;
   virtual void all_reduce_sum(std::span<Sum> values) = 0;
   virtual void all_reduce_max(std::span<Sum> values) = 0;
 };
 
-// A rank's part of the Llama-style transformer without its core attention: everything before Q, K,
-// V and after O of its layers, forward and backward, written by hand. The executor calls the parts
-// in the order of a program and computes core attention in between.
+// --- A rank's part of the model ---
+// The part has no core attention: it is everything before Q, K, V and after O of its layers,
+// forward and backward, written by hand. The executor calls the parts in the order of a program and
+// computes core attention in between.
 //
 // Operations work on rows [begin, end) of the microbatch in an activation buffer, both multiples of
-// the tensor group's size T. What lives from one operation to the next is disjoint for disjoint
-// rows, so that two halves of a microbatch may take turns. Layers are local ones, counted through
-// all chunks; a buffer holds the activations of one chunk. Activations are assigned, gradients of
-// parameters are added to.
+// the tensor group's size T. Data that lives between operations is disjoint for disjoint rows, so
+// two halves of a microbatch may take turns. Layers are local and counted through all chunks; a
+// buffer holds the activations of one chunk. Activations are assigned, gradients of parameters are
+// added to.
 //
 // Sequence parallelism: between the products, rank t of the tensor group holds rows [begin + t n /
-// T, ...) of an operation's n rows; their place in storage is their number / T. Q, K, V and O are
-// of all rows and this rank's heads.
+// T, ...) of an operation's n rows, stored at their row number / T. Q, K, V and O have all rows and
+// this rank's heads.
 
 /// One microbatch: token ids, position of each token in its document, next token of its document
 /// (-1: none).
@@ -57,20 +58,20 @@ struct TokenBatch {
   std::vector<std::int32_t> targets;
 };
 
-/// What became of the target of each row of an operation: as RowLosses, on the host. Rows without a
-/// target say nothing.
+/// Losses per row of an operation, see RowLosses, in host memory. Entries of rows without a target
+/// are undefined.
 template <typename Sum>
 struct TokenLosses {
   std::vector<Sum> loss;
   std::vector<Sum> margin;
 };
 
-/// The attention of a rank of a tensor group as kernels take it.
+/// Returns the attention shape of one rank of a tensor group, for the kernels.
 kernels::AttentionShape attention_shape(const config::Model& model, int tensor_size = 1,
                                         AttentionKernel kernel = AttentionKernel::automatic);
 
-/// Rows of core attention of one layer, all on the device. T rows, H query heads and G
-/// key-value heads of this rank, D head_dim.
+/// Rows of core attention of one layer, on the device. T rows, H query heads and G key-value heads
+/// of this rank, head_dim D.
 template <typename Real>
 struct AttentionBuffers {
   using Sum = Accumulator<Real>;
@@ -92,70 +93,70 @@ class Llama {
   using Sum = Accumulator<Real>;
 
   /// @param capacity  all memory is allocated here and in reserve(), none during a step
-  /// @param group     of the part's tensor_size; null with a size of one
-  /// `parameters` (of the same part), `group` and `ledger` outlive the model.
+  /// @param group     the tensor group; null if tensor_size is one
+  /// `parameters` (of the same part), `group` and `ledger` must outlive the model.
   Llama(const config::Model& model, const ModelPart& part, Capacity capacity,
         config::Recompute recompute, const kernels::RotaryTable<Sum>& rotary,
         Parameters<Real>& parameters, TensorGroup<Sum>* group, MemoryLedger& ledger);
 
-  /// Makes room in all activation buffers for microbatches of `rows`. What they hold is lost:
-  /// between steps only, and pointers of attention_buffers() are made anew.
+  /// Makes room in all activation buffers for microbatches of `rows`. Their contents are lost, so
+  /// call it only between steps; it invalidates pointers from attention_buffers().
   void reserve(std::int64_t rows);
 
-  /// Sets the microbatch of a buffer: at most the reserved rows, a multiple of tensor_size
-  /// (padding: token 0, position 0, target -1).
+  /// Sets the microbatch of a buffer: its rows are at most the reserved ones and a multiple of
+  /// tensor_size (padding: token 0, position 0, target -1).
   void set_batch(int buffer, const TokenBatch& batch);
   std::int64_t rows(int buffer) const { return activations(buffer).rows; }
 
   void embed(int buffer, Range rows);
-  /// Residual stream -> q, rotated k, v; O = 0 and LSE = -inf in these rows.
+  /// Computes q, rotated k and v from the residual stream; sets O = 0 and LSE = -inf in these rows.
   void attention_inputs(int buffer, int layer, Range rows);
-  /// O -> residual stream of the next layer.
+  /// Computes the next layer's residual stream from O.
   void attention_outputs(int buffer, int layer, Range rows);
 
-  /// Final norm, logits in chunks, loss and the gradient of `scale` times the sum of the token
-  /// losses, when the backward pass of the last chunk begins.
-  /// @return the sum over the targets of all these rows, not scaled; the same on every rank of the
-  ///         tensor group
+  /// Computes the final norm, logits in chunks, the loss, and the gradient of `scale` times the sum
+  /// of the token losses: the begin of the last chunk's backward pass.
+  /// @return sum over the targets of these rows, not scaled; the same on every rank of the tensor
+  /// group
   double loss(int buffer, Range rows, double scale);
-  /// Of the rows of the last loss().
+  /// Returns the losses of the rows of the last loss().
   TokenLosses<Sum> token_losses(Range rows) const;
-  /// Residual gradient -> dout; dq, dk and dv = 0 in these rows.
+  /// Computes dout from the residual gradient; sets dq, dk and dv = 0 in these rows.
   void attention_outputs_gradient(int buffer, int layer, Range rows);
-  /// dq, dk, dv -> residual gradient.
+  /// Computes the residual gradient from dq, dk, dv.
   void attention_inputs_gradient(int buffer, int layer, Range rows);
   void embed_gradient(int buffer, Range rows);
 
-  /// run.recompute attention and layer, before the attention of a backward pass:
-  /// attention_inputs again, from the stream that was kept.
+  /// Repeats attention_inputs from the kept stream, before the attention of a backward pass
+  /// (run.recompute `attention` and `layer`).
   void recompute_inputs(int buffer, int layer, Range rows);
-  /// run.recompute layer: attention_outputs again, as far as its gradient reads it; the next
-  /// layer's stream is left alone.
+  /// Repeats attention_outputs as far as its gradient needs it, without the next layer's stream
+  /// (run.recompute `layer`).
   void recompute_outputs(int buffer, int layer, Range rows);
 
-  // Pipeline boundaries: rows of the residual stream that this rank holds, contiguous, on the
+  // Pipeline boundaries: the rows of the residual stream that this rank holds, contiguous, on the
   // device.
   std::int64_t boundary_elements(Range rows) const;
-  /// The residual stream after the last layer of the buffer's chunk, right after its
-  /// attention_outputs.
+  /// Copies the residual stream after the last layer of the buffer's chunk to `to`. Call it right
+  /// after its attention_outputs.
   void output(int buffer, Range rows, Sum* to);
-  /// The residual stream before the first layer of the buffer's chunk.
+  /// Sets the residual stream before the first layer of the buffer's chunk.
   void set_input(int buffer, Range rows, const Sum* from);
-  /// The residual gradient.
+  /// Copies the residual gradient to `to`.
   void gradient(Range rows, Sum* to) const;
   void set_gradient(Range rows, const Sum* from);
 
   AttentionBuffers<Real> attention_buffers(int buffer, int layer);
 
-  /// Sums the gradients of norms over the tensor group, whose ranks saw different rows: once per
-  /// step, before other reductions.
+  /// Sums the gradients of norms over the tensor group, whose ranks saw different rows. Call it
+  /// once per step, before other reductions.
   void reduce_norm_gradients();
 
  private:
   /// Rows of an operation.
   struct Span {
-    std::int64_t begin, count;  ///< of the microbatch: Q, K, V, O, feed-forward
-    std::int64_t row, held;     ///< in storage of the stream: this rank's
+    std::int64_t begin, count;  ///< in the microbatch: for Q, K, V, O, feed-forward
+    std::int64_t row, held;     ///< this rank's rows in storage of the stream
   };
   Span span(Range rows) const;
   ActivationBuffer<Real>& activations(int buffer) { return work_.buffers[at(buffer)]; }
@@ -170,31 +171,35 @@ class Llama {
   Sum* gradient_of(std::int64_t offset) { return parameters_.gradients.data() + offset; }
   bool keeps_layers() const { return recompute_ != config::Recompute::layer; }
 
-  /// The residual stream after a layer: the next one's input, or the chunk's output.
+  /// Returns the stream after a layer: the next layer's input or the chunk's output.
   Sum* stream_after(int buffer, int layer);
-  /// What the feed-forward before a layer of the chunk (0: its first, chunk_layers: after its last)
-  /// added to, still without it; null where the stream is complete.
+  /// Returns the term missing in the stream before a layer of the chunk (0: its first layer,
+  /// chunk_layers: after its last): the previous layer's `middle`, to which its feed-forward adds;
+  /// null if the stream is complete.
   const Sum* residual(int buffer, std::int64_t layer, const Span& rows);
 
-  /// Norm, q, k, v and empty outputs, adding `residual` to the stream unless null.
+  /// Computes norm, q, k, v and clears outputs; first adds `residual` to the stream unless null.
   void make_inputs(int buffer, int layer, const Sum* residual, const Span& rows);
-  /// O and its projection into `middle`; without the stream it adds to.
+  /// Projects O into `middle`, without adding the stream.
   void project_attention(int buffer, int layer, const Span& rows);
-  /// Norm, gate and up, adding `residual` to `middle` unless null.
+  /// Computes norm, gate and up; first adds `residual` to `middle` unless null.
   void make_gate_up(int buffer, int layer, const Sum* residual, const Span& rows);
-  /// Logits in chunks; the gradient towards `normed` goes to `dnormed`. @return the loss
+  /// Computes the logits in chunks and writes the gradient towards `normed` to `dnormed`. @return
+  /// loss
   double head_loss(int buffer, const Real* normed, double scale, const Span& rows, Sum* dnormed);
-  /// Of one chunk of logits, which becomes its gradient. @param first  its first row
+  /// Returns the loss of one chunk of logits, which become their gradient. @param first  its first
+  /// row
   double chunk_loss(int buffer, std::int64_t first, std::int64_t count, double scale);
-  /// From the partial dnormed: dx and rounded grow by the gradient of a norm, normed is its output
-  /// again.
+  /// Adds the gradient of a norm, from the partial dnormed, to dx and updates `rounded`; recomputes
+  /// the norm's output in `normed`.
   void norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight, const Span& rows);
 
-  /// `values` as matrix products read them: rounded to `rounded`, or themselves.
+  /// Returns `values` as input of matrix products: rounded into `rounded`, or unchanged.
   const Real* as_real(const Sum* values, std::int64_t count, Real* rounded);
-  /// All `rows.count` rows of what each rank of the tensor group holds of [rows.held, C].
+  /// Gathers all `rows.count` rows from the [rows.held, C] that each rank of the tensor group
+  /// holds.
   const Real* gather(const Real* held, const Span& rows);
-  /// Where a product that every rank has a part of goes, before reduce() sums it into `held`.
+  /// Returns the output of a product to which every rank contributes; reduce() sums it into `held`.
   Sum* partial(Sum* held) { return group_ == nullptr ? held : work_.partial.data(); }
   void reduce(Sum* held, const Span& rows);
 

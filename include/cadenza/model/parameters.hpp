@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters of the transformer and their optimizer: one flat array each for values, gradients and
-// moments, with a table that names its parts as Hugging Face's Llama does.
+// moments, and a table that names their parts as Hugging Face's Llama does.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace cadenza::model {
 
 /// This rank's block of one parameter: [rows, columns] of a matrix [out, in], [rows] of a vector
-/// (columns 0), and where the block lies in the whole.
+/// (columns 0), and the block's place in the whole.
 struct ParameterInfo {
   std::string name;  ///< e.g. "model.layers.0.self_attn.q_proj.weight"
   std::int64_t rows = 0;
@@ -26,7 +26,7 @@ struct ParameterInfo {
   std::int64_t column_begin = 0;
   std::int64_t whole_rows = 0;
   std::int64_t whole_columns = 0;  ///< 0: a vector
-  bool replicated = false;         ///< every rank of a tensor group has the whole: vectors
+  bool replicated = false;  ///< every rank of a tensor group has the whole parameter: vectors
   bool is_matrix() const { return columns > 0; }
   std::int64_t count() const { return is_matrix() ? rows * columns : rows; }
   std::int64_t whole_count() const { return is_matrix() ? whole_rows * whole_columns : whole_rows; }
@@ -38,13 +38,13 @@ struct LayerOffsets {
   Range matrices;  ///< all but the norms
 };
 
-/// Where everything lies. Matrices come first, so that weight decay is one range.
+/// Layout of the flat arrays. Matrices come first, so that weight decay is one range.
 struct ParameterTable {
   std::vector<ParameterInfo> entries;
-  std::vector<LayerOffsets> layers;  ///< local ones, counted through all chunks
-  std::int64_t embedding = -1;       ///< -1: not of this part
-  std::int64_t final_norm = -1;      ///< -1: not of this part
-  std::int64_t head = -1;            ///< equals embedding when tied; -1: not of this part
+  std::vector<LayerOffsets> layers;  ///< local layers, counted through all chunks
+  std::int64_t embedding = -1;       ///< -1: not in this part
+  std::int64_t final_norm = -1;      ///< -1: not in this part
+  std::int64_t head = -1;            ///< equals embedding when tied; -1: not in this part
   std::int64_t matrix_elements = 0;  ///< elements [0, matrix_elements) decay; norms follow
   std::int64_t elements = 0;
   int tensor_rank = 0;
@@ -52,58 +52,58 @@ struct ParameterTable {
 
 ParameterTable make_parameter_table(const config::Model& model, const ModelPart& part);
 
-/// The matrices of a local layer: what the overlapped reduction sums when its gradients are done.
+/// The matrices of a local layer, which the overlapped reduction sums when their gradients are
+/// done.
 Range layer_elements(const ParameterTable& table, int layer);
-/// Everything else, in order.
+/// All other elements, in order.
 std::vector<Range> remaining_elements(const ParameterTable& table);
-/// Everything, as one range: what a rank owns that shares no optimizer state.
+/// All elements as one range: what a rank owns if optimizer state is not shared.
 std::vector<Range> all_elements(const ParameterTable& table);
 
-/// Real is what matrix products read; everything that adds up is kept in Accumulator<Real>.
+/// Real is the input type of matrix products; all sums are kept in Accumulator<Real>.
 template <typename Real>
 struct Parameters {
   using Sum = Accumulator<Real>;
   ParameterTable table;
-  std::vector<Range> owned;  ///< of the flat arrays, in order: what this rank updates
+  std::vector<Range> owned;  ///< ranges of the flat arrays that this rank updates, in order
   Array<Sum> values;
-  Array<Real> working;  ///< values rounded to Real; `values` itself where the types are the same
+  Array<Real> working;  ///< values rounded to Real; `values` itself if the types are equal
   Array<Sum> gradients;
-  Array<Sum> first_moment;  ///< of the owned elements, range after range
+  Array<Sum> first_moment;  ///< of the owned elements, one range after another
   Array<Sum> second_moment;
 };
 
-/// Allocates and initialises: matrices normal(0, 0.02), norms one. A value depends on (seed, name,
-/// element's index in the whole parameter) alone, so that every layout starts from the same
-/// numbers.
+/// Allocates and initialises: matrices normal(0, 0.02), norms one. A value depends only on (seed,
+/// name, element's index in the whole parameter), so every layout starts from the same numbers.
 /// @param owned  disjoint, in order: all_elements(), or this rank's share (ZeRO-1)
 template <typename Real>
 Parameters<Real> make_parameters(const config::Model& model, const ModelPart& part,
                                  std::uint64_t seed, MemoryLedger& ledger,
                                  const std::vector<Range>& owned);
 
-/// Rounds values of `range` to `working`: after they were written from outside. Updates do it
+/// Rounds the values of `range` to `working`, after they were written from outside; updates do it
 /// themselves.
 template <typename Real>
 void round_working(Parameters<Real>& parameters, Range range);
 
-/// Writes a rank's block into the whole parameter: both on the host.
+/// Copies a rank's block into the whole parameter, both in host memory.
 template <typename Sum>
 void place_block(const ParameterInfo& info, const Sum* block, Sum* whole);
 
-// AdamW with decoupled decay (arXiv 1711.05101), clipping by global norm, learning-rate schedules.
+// --- AdamW with decoupled decay (arXiv 1711.05101), clipping by global norm, learning rates ---
 
-/// Learning rate of step s (from 0): linear warm-up lr (s + 1) / warmup, then constant or a cosine
-/// to zero at `steps`.
+/// Returns the learning rate of step s (from 0): linear warm-up lr (s + 1) / warmup, then constant
+/// or a cosine to zero at `steps`.
 double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std::int64_t steps);
 
-/// Sum of squares of the owned gradients, in double. Parameters that every rank of a tensor group
-/// has count on its rank 0 alone: summed over the ranks that own different elements, it is the
-/// squared global norm.
+/// Returns the sum of squares of the owned gradients, in double. Parameters that every rank of a
+/// tensor group has count on its rank 0 only, so the sum over ranks that own different elements is
+/// the squared global norm.
 template <typename Real>
 double squared_gradient_norm(const Parameters<Real>& parameters);
 
-/// One AdamW update of the owned elements with the gradients scaled by min(1, clip / norm): values,
-/// moments and the working copy of the values in one pass. Decay acts on matrices only.
+/// Updates the owned elements with gradients scaled by min(1, clip / norm): values, moments and the
+/// working copy in one pass. Decay acts on matrices only.
 /// @param norm  global L2 norm of the gradients
 /// @param step  from 0 (bias correction uses step + 1)
 template <typename Real>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of everything that a program does, at a machine's rates (cost/rates.hpp).
+// Seconds of every operation of a program at a machine's rates (cost/rates.hpp).
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,21 @@
 
 namespace cadenza::simulate {
 
-/// The rates of the machine, and what the operations of a program take with them.
-/// Of one thread at a time: the calls note what they extrapolate.
+/// The rates of the machine and the times of a program's operations with them. Use it from one
+/// thread at a time: calls note which rates they extrapolate.
 class Costs : public cost::Rates {
  public:
-  /// @throws Error(usage) where cluster.machine names numbers of another dtype than run.dtype
+  /// @throws Error(usage) if cluster.machine has numbers of another dtype than run.dtype
   Costs(const config::Machine& machine, const config::Experiment& experiment,
         const program::Layout& layout);
 
-  /// One call of the attention kernel: all tasks of a rank in a stage. `tasks` are of one server.
+  /// Seconds of one call of the attention kernel: all tasks of a rank in a stage. `tasks` are of
+  /// one server.
   double attend(std::span<const plan::PlacedTask* const> tasks, program::Pass pass) const;
 
-  /// load, embed, attention_inputs, begin_attention, attention_outputs, loss, embed_gradient,
-  /// gradient_norm, optimize of a rank, without its messages and collectives. 0 for all others.
+  /// Seconds of load, embed, attention_inputs, begin_attention, attention_outputs, loss,
+  /// embed_gradient, gradient_norm or optimize on a rank, without messages and collectives; 0 for
+  /// all other operations.
   /// @param rows  tokens of this rank in the operation
   double compute(const program::Step& step, Rank rank, std::int64_t rows) const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulated steps as trace events: the same operations, named alike and in the same order, as a run
-// of the experiment records on every rank.
+// Records simulated steps as trace events: the operations, names and order that a run of the
+// experiment records on every rank.
 #pragma once
 
 #include <cstdint>
@@ -13,40 +13,41 @@
 
 namespace cadenza::simulate {
 
-/// Whole nanoseconds of a time in seconds.
+/// Rounds seconds to nanoseconds.
 std::int64_t nanoseconds(double seconds);
 
-/// What Event::name_id stands for: an index.
+/// Returns the names that Event::name_id indexes.
 const std::vector<std::string>& event_names();
 
-/// The event of a rank that does what another does, `offset` ranks further in its tensor group.
+/// Returns the event of the rank `offset` further in the tensor group, which does the same at the
+/// same time.
 trace::Event twin_of(trace::Event event, Rank offset);
 
-/// What a rank did in a step.
+/// Events and totals of a rank in a step.
 struct RankRecord {
   std::vector<trace::Event> events;
   double flops = 0;
   std::int64_t bytes_received = 0;
 };
 
-/// One step at a time.
+/// Records one step at a time.
 class Recording {
  public:
-  /// @param ranks   of the run; those that are not simulated have empty records
-  /// @param halves   of a microbatch: 2 in ping-pong
-  /// @param events  whether they are kept, or counted alone
+  /// @param ranks   of the run; ranks that are not simulated have empty records
+  /// @param halves  of a microbatch: 2 in ping-pong
+  /// @param events  whether to keep events, or only count them
   Recording(int ranks, int halves, bool events)
       : halves_(halves), events_(events), ranks_(static_cast<std::size_t>(ranks)) {}
 
-  /// Forgets the step before. @param begin_ns  of the step in the run's time
+  /// Discards the previous step. @param begin_ns  begin of the step in the run's time
   void begin_step(std::int64_t step, std::int64_t begin_ns);
 
   void add(const Span& span);
 
-  /// Adds what a rank does around its program: all agree on the plan, trainers clear their
-  /// gradients (which costs nothing here), and all agree on the loss when the last of them has
-  /// ended. Call it once the step is over.
-  /// @param end           of the rank's program, seconds
+  /// Adds a rank's operations around its program: all ranks agree on the plan, trainers zero their
+  /// gradients (which costs nothing here), and all agree on the loss when the last rank has ended.
+  /// Call it once the step is over.
+  /// @param end           end of the rank's program, seconds
   /// @param step_seconds  end of the step
   void surround(Rank rank, bool trains, double end, double step_seconds);
 

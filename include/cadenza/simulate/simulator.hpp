@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulator: all ranks' programs of a step, advanced by a clock instead of executed. An
-// operation starts when the one before it on its rank has ended and what it waits for is there;
-// messages take their turns at the ports of ranks and network adapters.
+// The simulator: a clock advances all ranks' programs of a step instead of executing them. An
+// operation starts when the previous one of its rank has ended and its inputs are present; messages
+// queue at the ports of ranks and network adapters.
 #pragma once
 
 #include <cstdint>
@@ -17,57 +17,56 @@
 
 namespace cadenza::simulate {
 
-/// What a rank was doing for a while.
+/// What a rank does during a span.
 enum class Activity : std::uint8_t {
-  compute,      ///< the operation itself
-  pack,         ///< rows into messages
-  unpack,       ///< messages into rows; merging
-  wait,         ///< blocked until messages are there
-  drain,        ///< blocked until what it sent has left
-  wait_ranks,   ///< blocked until the last rank of a collective is there
-  collective,   ///< a collective that the rank waits for
-  tensor,       ///< a collective of its tensor group, as a part of an operation
-  message_out,  ///< under way, beside computation
+  compute,      ///< the computation of an operation
+  pack,         ///< copies rows into messages
+  unpack,       ///< copies messages into rows; merges
+  wait,         ///< blocked until messages arrive
+  drain,        ///< blocked until its sends have left
+  wait_ranks,   ///< blocked until the last rank of a collective arrives
+  collective,   ///< a blocking collective
+  tensor,       ///< a collective of its tensor group, inside an operation
+  message_out,  ///< under way during computation
   message_in,
-  reduce,  ///< the sum of a layer's gradients, under way beside computation
+  reduce,  ///< sum of a layer's gradients, under way during computation
 };
 
 struct Span {
   Rank rank = 0;
-  const program::Step* step = nullptr;  ///< null when its program has ended
+  const program::Step* step = nullptr;  ///< null after the end of its program
   Activity what = Activity::compute;
   double begin = 0;  ///< seconds from the start of the step
   double end = 0;
   std::int64_t bytes = 0;
   double flops = 0;
-  double still = 0;  ///< seconds of it for which the rank stands still: a pause of cluster.faults
-  Collective collective = Collective::all_gather;  ///< of `tensor`
+  double still = 0;  ///< seconds of it in which the rank stands still: a pause of cluster.faults
+  Collective collective = Collective::all_gather;  ///< for `tensor`
   Rank peer = -1;                                  ///< world rank at the other end of a message
-  std::uint32_t flow = 0;  ///< equal on both ends of a message and on all of a collective
+  std::uint32_t flow = 0;  ///< equal at both ends of a message and on all ranks of a collective
 };
 
-/// Called for every span, in the order of begin on each rank's compute lane; messages when they
-/// are over.
+/// Receives every span, in the order of begin on each rank's compute lane; messages when they end.
 using Observer = std::function<void(const Span&)>;
 
-/// Where a rank's step went, in seconds.
+/// Seconds of a rank's step by cause.
 struct RankTimes {
   double attention = 0;  ///< core attention
   double dense = 0;      ///< the other layers, head and loss
   double other = 0;      ///< embedding, deltas of the backward pass
   double copies = 0;     ///< packing and unpacking
   double optimizer = 0;
-  double waiting = 0;          ///< for messages: attention's and the pipeline's
-  double collectives = 0;      ///< tensor group's, sums of gradients, and waiting for their ranks
-  double end = 0;              ///< when its last operation was over
-  double flops = 0;            ///< executed
-  double attention_flops = 0;  ///< ... for core attention
-  double machine = 0;  ///< busy() at the machine file's rates: without what makes ranks differ
+  double waiting = 0;      ///< for messages of attention and of the pipeline
+  double collectives = 0;  ///< of tensor groups and gradient sums, including waits for their ranks
+  double end = 0;          ///< end of its last operation
+  double flops = 0;        ///< FLOPs executed
+  double attention_flops = 0;  ///< FLOPs executed in core attention
+  double machine = 0;  ///< busy() at the machine file's rates, without perturbation of ranks
   std::int64_t bytes_sent = 0;
-  // What `waiting`, `collectives` and the time behind `end` were: those parts of a step that the
-  // analysis finds in the trace (analysis/cadenza/time/parts.py).
-  double communication = 0;         ///< data moves: all whom it takes are there
-  double attention_wait = 0;        ///< inputs or results of attention are not on their way
+  // Causes of `waiting`, `collectives` and the time after `end`: the parts of a step that the
+  // analysis finds in a trace (analysis/cadenza/time/parts.py).
+  double communication = 0;         ///< data moves: all participants are ready
+  double attention_wait = 0;        ///< inputs or results of attention are not under way yet
   double pipeline_bubble = 0;       ///< another stage is not ready
   double tensor_parallel_wait = 0;  ///< for the last rank of the tensor group
   double data_parallel_wait = 0;    ///< for the last rank of a collective, or of the step
@@ -75,37 +74,38 @@ struct RankTimes {
 };
 
 struct Result {
-  double seconds = 0;            ///< of the step
+  double seconds = 0;            ///< duration of the step
   std::vector<RankTimes> ranks;  ///< by world rank
-  /// No step takes less: all computation spread evenly over all ranks, nothing exposed.
+  /// No step is faster: all computation spread evenly over all ranks, with nothing exposed.
   double lower_bound_seconds = 0;
-  /// Core attention of the slowest rank in each layer and pass, summed.
+  /// Sum over layers and passes of the core attention of the slowest rank.
   double slowest_attention = 0;
-  std::uint64_t operations = 0;  ///< that the clock went through, messages included
+  std::uint64_t operations = 0;  ///< events that the clock processed, messages included
 };
 
-/// @param programs  of all ranks, or, where ranks do not vary, of tensor coordinate 0 alone: the
-///                  others do the same at the same time
-/// @param step      of the run: jitter differs from step to step
-/// @throws Error(communication) where they deadlock
+/// Simulates a step.
+/// @param programs  of all ranks, or, if tensor ranks are alike, of tensor coordinate 0 only: the
+/// others do the same at the same time
+/// @param step      number in the run: jitter differs from step to step
+/// @throws Error(communication) if the programs deadlock
 Result simulate(const config::Experiment& experiment, const program::StepShape& step_shape,
                 std::span<const program::Program> programs,
                 std::span<const program::TickPlans> ticks, const Costs& costs,
                 const Observer& observer = {}, std::int64_t step = 0);
 
-/// One line for every rank that can never go on (a wait whose peer never posts, a stream that
-/// nobody sends, a collective that not all of its ranks reach) or whose messages nobody takes;
-/// none when all programs end.
+/// Returns one line for every deadlocked rank (a wait whose peer never posts, a stream that nobody
+/// sends, a collective that some of its ranks never reach), otherwise for every message that only
+/// one end posts; none if all programs end.
 std::vector<std::string> faults(const config::Experiment& experiment,
                                 const program::StepShape& step_shape,
                                 std::span<const program::Program> programs,
                                 std::span<const program::TickPlans> ticks);
 
-// Which ranks of a tensor group a simulation has to follow.
+// --- Ranks of a tensor group that a simulation has to follow ---
 
-/// Whether all ranks of a tensor group do the same at the same time, so that the one at tensor
-/// coordinate 0 can stand for them: the cluster does not vary, and each has the neighbours and the
-/// share of an adapter that tensor coordinate 0 has.
+/// Whether all ranks of a tensor group do the same at the same time, so that tensor coordinate 0
+/// can stand for them: the cluster does not vary, and each rank has the same neighbours and adapter
+/// share as tensor coordinate 0.
 bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
                         const Costs& costs);
 

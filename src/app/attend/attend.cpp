@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core attention alone: Q, K, V from a file, through a placement and real messages, results to a
-// file.
+// Core attention alone: reads Q, K, V from a file, computes with a placement and real messages,
+// writes results to a file.
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -25,7 +25,7 @@ namespace {
 
 using program::Pass;
 
-/// One layer, one tick: all that attention alone needs of an experiment.
+/// Reduces an experiment to one layer and one tick: all that attention needs.
 config::Experiment one_layer(config::Experiment e) {
   const auto require_one = [](std::int64_t found, const char* key) {
     if (found == 1) return;
@@ -49,8 +49,8 @@ config::Experiment one_layer(config::Experiment e) {
   return e;
 }
 
-/// Whole documents go to data ranks in order, each to the one in whose equal share of the tokens it
-/// is centred.
+/// Deals whole documents to data ranks in order; each goes to the rank whose equal share of the
+/// tokens contains its centre.
 std::vector<data::Microbatch> deal(const AttendProblem& problem, std::int64_t data_ranks) {
   std::vector<data::Microbatch> microbatches(static_cast<std::size_t>(data_ranks));
   std::int64_t before = 0;
@@ -81,7 +81,7 @@ std::vector<program::TickPlans> make_plans(const config::Experiment& experiment,
 /// The rows of a rank, row by row.
 struct Rows {
   std::vector<std::int64_t> in_file;    ///< -1: padding between halves
-  std::vector<std::int32_t> positions;  ///< of their keys
+  std::vector<std::int32_t> positions;  ///< of the keys
 };
 
 Rows rows_of(const std::vector<program::TickPlans>& plans, const AttendProblem& problem,
@@ -106,7 +106,8 @@ Rows rows_of(const std::vector<program::TickPlans>& plans, const AttendProblem& 
   return rows;
 }
 
-/// Kinds that rotate Q by task get both un-rotated; the others take them as they are.
+/// Returns the table for kinds that rotate Q by task, which get Q and K unrotated; the others take
+/// both as given, without a table.
 template <typename Sum>
 kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment,
                                        const AttendProblem& problem, MemoryLedger& ledger) {
@@ -118,7 +119,7 @@ kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment,
 }
 
 /// The tensors of this rank's tokens and, on rank 0, the way of results to the output file. Files
-/// hold sums: of bfloat16, inputs are rounded on their way in.
+/// hold sums; for bfloat16, inputs are rounded when read.
 template <typename Real>
 class AttendTensors {
  public:
@@ -158,9 +159,9 @@ class AttendTensors {
             sum(Tensor::dk),  sum(Tensor::dv)};
   }
 
-  /// @throws Error(numerics) where a number of the whole dataset is not finite as Real
+  /// @throws Error(numerics) if a number of the whole dataset is not finite as Real
   void load(const storage::File& file, const char* dataset, plan::Tensor what) {
-    // A bfloat16 is rounded once, from what the file holds; other types by the reader.
+    // A bfloat16 is rounded once, from the file's number; the reader converts to other types.
     using Given = std::conditional_t<std::is_same_v<Real, bfloat16>, double, Real>;
     const std::vector<Given> all = file.read<Given>(dataset, file.shape(dataset));
     const auto rounded = [](Given value) { return static_cast<Sum>(static_cast<Real>(value)); };
@@ -180,7 +181,7 @@ class AttendTensors {
     Kokkos::deep_copy(rows, host);
   }
 
-  /// What the model does around attention: K rotated before it, dK turned back after it.
+  /// Does what the model does around attention: rotates K before it, turns dK back after it.
   void rotate_keys(const kernels::RotaryTable<Sum>& table) {
     attention::rotate_keys<Real>(table, buffers().k, positions_, count(world_.rank()),
                                  problem_.shape.kv_heads, problem_.shape.head_dim);
@@ -190,7 +191,7 @@ class AttendTensors {
                                    problem_.shape.kv_heads, problem_.shape.head_dim);
   }
 
-  /// All ranks' rows of `what` on rank 0, in the order of the file. Collective.
+  /// Returns all ranks' rows of `what` on rank 0, in file order. Collective.
   std::vector<Sum> collect(plan::Tensor what) {
     auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, sums_[at(what)]);
     std::vector<Sum> all;
@@ -210,7 +211,7 @@ class AttendTensors {
     return all;
   }
 
-  /// @throws Error(numerics) where a result is not finite
+  /// @throws Error(numerics) if a result is not finite
   void write(storage::NewFile& output, const char* dataset, plan::Tensor what,
              const std::vector<Sum>& values) const {
     if (const auto found = non_finite(what, values, [](Sum value) { return value; })) {
@@ -252,27 +253,27 @@ class AttendTensors {
   config::Dtype dtype_;
   std::vector<Rows> rows_;              ///< by rank
   Array<std::int32_t> positions_;       ///< of this rank's keys
-  std::array<Array<Real>, 10> inputs_;  ///< by plan::Tensor, as exec::is_input says
-  std::array<Array<Sum>, 10> sums_;     ///< the others
+  std::array<Array<Real>, 10> inputs_;  ///< by plan::Tensor, where exec::is_input
+  std::array<Array<Sum>, 10> sums_;     ///< by plan::Tensor, all others
 };
 
 template <typename Real>
 using Exchanges = std::vector<std::unique_ptr<exec::AttentionExchange<Real>>>;
 
-/// The attention operations of a one-layer program.
+/// Runs the attention operations of a one-layer program.
 template <typename Real>
 void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass,
                  const model::AttentionBuffers<Real>& home) {
   for (const auto& exchange : exchanges) exchange->set_context({0, 0, pass, false, 0, home});
   for (const program::Step& step : program.steps) {
     if (step.pass != pass) continue;
-    if (!program::is_attention(step.operation)) continue;  // dense, of a training step
+    if (!program::is_attention(step.operation)) continue;  // dense operation of a training step
     exchanges[at(step.half)]->run(step.operation, step.stage);
   }
 }
 
-/// Every pattern on every rank, from the ranks that own parts of it. Collective.
-/// @param mine  [documents, heads] that this rank owns; empty where attention is dense
+/// Collects every pattern on every rank from the ranks that own parts of them. Collective.
+/// @param mine  [documents, heads] that this rank owns; empty if attention is dense
 std::vector<SparsePattern> share_patterns(comm::Communicator& world, const plan::Workload& workload,
                                           std::span<const SparsePattern> mine) {
   std::vector<SparsePattern> all(mine.begin(), mine.end());
@@ -298,7 +299,7 @@ std::vector<SparsePattern> share_patterns(comm::Communicator& world, const plan:
   return all;
 }
 
-/// Nothing is left of the output unless all of it is finite and written.
+/// Writes the results. Leaves no output unless all of it is finite and written.
 template <typename Real>
 void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
                    const AttendProblem& problem, const plan::Workload& workload,
@@ -311,7 +312,7 @@ void write_results(comm::Communicator& world, AttendTensors<Real>& rows,
   std::optional<storage::NewFile> output;
   collectively(world, [&] {
     if (world.rank() == 0) {
-      require_attend_output(line.output, line.input, line.force);  // others may have been here
+      require_attend_output(line.output, line.input, line.force);  // it may exist by now
       output.emplace(line.output);
       output->file().write_attribute("schema", std::string(kAttendSchema));
     }

@@ -21,7 +21,7 @@ void require_shape(const storage::File& file, const char* dataset, const storage
        fmt::join(found, ", "), fmt::join(valid, ", "));
 }
 
-/// An extent as kernels count it.
+/// Converts an extent to the kernels' type.
 int small(const storage::File& file, const char* what, hsize_t found) {
   constexpr int kMost = std::numeric_limits<int>::max();
   if (found > static_cast<hsize_t>(kMost)) {
@@ -30,7 +30,7 @@ int small(const storage::File& file, const char* what, hsize_t found) {
   return static_cast<int>(found);
 }
 
-/// Lengths that sum to the tokens, which no partial sum of them exceeds.
+/// Reads lengths that sum to `tokens`, without overflow of a partial sum.
 std::vector<std::int64_t> read_lengths(const storage::File& file, std::int64_t tokens) {
   constexpr const char* kName = "document_lengths";
   const storage::Shape shape = file.shape(kName);
@@ -90,7 +90,7 @@ AttendProblem read_problem(const storage::File& file) {
 }
 
 void require_attend_output(const std::string& path, const std::string& input, bool force) {
-  std::error_code unseen;  // what is not there is no obstacle
+  std::error_code unseen;  // a missing file is no obstacle
   if (fs::equivalent(path, input, unseen)) {
     fail(ExitCode::data, "{}: is the input file; valid: another file", path);
   }

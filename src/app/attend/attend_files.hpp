@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of cadenza attend: what the input says before its rows are read, numbers that are not
-// finite, what the output may replace.
+// Files of cadenza attend: metadata of the input, checks for numbers that are not finite, and which
+// outputs may be replaced.
 #pragma once
 
 #include <algorithm>
@@ -15,26 +15,27 @@
 
 namespace cadenza::app {
 
-/// What the input file says before its rows are read.
+/// The input file's metadata.
 struct AttendProblem {
-  plan::AttentionShape shape;  ///< heads and head_dim; bytes are the caller's
+  plan::AttentionShape shape;  ///< heads and head_dim; the caller sets element sizes
   std::vector<std::int64_t> lengths;
   std::int64_t tokens = 0;  ///< at least 1, the sum of the lengths
   bool backward = false;
 };
 
-/// @throws Error(data) that names the dataset, what was found and what is valid
+/// Reads the metadata of the input. @throws Error(data) with the dataset, what was found and what
+/// is valid
 AttendProblem read_problem(const storage::File& file);
 
-/// Where a dataset [tokens, heads, ...] is not finite.
+/// Place of a non-finite number in a dataset [tokens, heads, ...].
 struct NonFinite {
   std::int64_t token = 0;
   std::int64_t head = 0;
   double value = 0;
 };
 
-/// The first such row, `value_of(element)` being what is computed with. `heads` divide a token's
-/// `width` elements evenly.
+/// Returns the first element for which value_of(element), the number used in computation, is not
+/// finite. A token's `width` elements are divided evenly among `heads`.
 template <typename Sum, typename F>
 std::optional<NonFinite> first_non_finite(std::span<const Sum> values, std::int64_t width,
                                           std::int64_t heads, const F& value_of) {
@@ -48,8 +49,8 @@ std::optional<NonFinite> first_non_finite(std::span<const Sum> values, std::int6
 /// Attribute `schema` of an output.
 inline constexpr const char* kAttendSchema = "cadenza-attend/1";
 
-/// @throws Error(data) where `path` is the input itself, or a file that attend did not write and
-/// that --force does not give up
+/// Checks that the output may be written. @throws Error(data) if `path` is the input itself or,
+/// without --force, a file that attend did not write
 void require_attend_output(const std::string& path, const std::string& input, bool force);
 
 }  // namespace cadenza::app

@@ -18,15 +18,15 @@
 namespace cadenza::app {
 namespace {
 
-constexpr int kRounds = 2;       // of everything
-constexpr int kMostRounds = 8;   // of what differs between them,
-constexpr double kBudget = 240;  // while fewer seconds are over
+constexpr int kRounds = 2;       // of all measurements
+constexpr int kMostRounds = 8;   // of noisy measurements,
+constexpr double kBudget = 240;  // until so many seconds have passed
 constexpr std::int64_t kMostRows = 16384;
 constexpr std::int64_t kShortest = 4096;  // tokens of the longest document, at least
 
-constexpr const char* kBy = "cadenza calibrate, ";  // in the source of what it writes
+constexpr const char* kBy = "cadenza calibrate, ";  // in the `source` of the file it writes
 
-/// Before minutes are spent on the file.
+/// Checks the output before minutes are spent.
 void require_machine_output(const std::string& path, bool force) {
   require_output(path, "cadenza calibrate", force, [&] {
     return config::parse_machine(read_yaml(path, "a machine file"), path).source.find(kBy) !=
@@ -96,7 +96,7 @@ bool Calibration<Real>::Work::noisy() const {
   return std::ranges::any_of(rounds, &Rounds::noisy);
 }
 
-/// Of its noisiest measurement.
+/// Returns the spread of its noisiest measurement.
 template <typename Real>
 double Calibration<Real>::Work::spread() const {
   double most = 0;
@@ -129,7 +129,7 @@ void Calibration<Real>::measure_round(int round, std::vector<const Work*> works)
   progress.finish();
 }
 
-/// Whether the budget allows for more; the same on all ranks. Collective.
+/// Whether the time budget allows more; the same on all ranks. Collective.
 template <typename Real>
 bool Calibration<Real>::has_time() const {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
@@ -171,7 +171,7 @@ std::string Calibration<Real>::source() const {
       world_.size() > 1 ? "" : "; copies and links need two ranks and were not measured");
 }
 
-/// Measures, writes the file, and says what to think of it.
+/// Measures, writes the file and reports doubts.
 template <typename Real>
 void calibrate_as(comm::Communicator& world, const config::Experiment& experiment,
                   const CommandLine& line) {
@@ -181,7 +181,7 @@ void calibrate_as(comm::Communicator& world, const config::Experiment& experimen
   const config::Machine machine = calibration.run();
   collectively(world, [&] {
     if (world.rank() != 0) return;
-    require_machine_output(line.output, line.force);  // others may have been here meanwhile
+    require_machine_output(line.output, line.force);  // another process may have written meanwhile
     storage::write_whole(line.output, "# SPDX-License-Identifier: Apache-2.0\n" + to_yaml(machine));
   });
   const std::string doubts = calibration.doubts();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core attention over a grid of queries and keys.
+// Measures core attention over a grid of queries and keys.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,14 +15,14 @@ namespace {
 using program::Pass;
 
 constexpr std::int64_t kTile = 128;     // of the tuned kernels (kernels/README.md)
-constexpr std::int64_t kTokens = 4096;  // of a call of short documents: many of them
-constexpr double kLongest = 8;          // seconds of a call; larger ones are left out
+constexpr std::int64_t kTokens = 4096;  // of a call with short documents: many of them
+constexpr double kLongest = 8;          // seconds of a call; longer ones are skipped
 constexpr std::int64_t kLongestSparse = 8192;
 constexpr std::int64_t kBlocks[] = {4, 16, 32, 64, 128};  // stripes have a part of each block
 constexpr std::int64_t kBlockBetween = 48;                // for the check
 constexpr Pass kPasses[] = {Pass::forward, Pass::backward};
 
-/// 128, 512, 2048, ... and the longest document.
+/// Returns 128, 512, 2048, ... and the longest document.
 std::vector<std::int64_t> grid(std::int64_t longest) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t size = kTile; size < longest; size *= 4) sizes.push_back(size);
@@ -38,7 +38,7 @@ Task task_of(const AttentionCase& work, std::int64_t heads) {
   return {0, {work.keys - work.queries, work.keys}, {0, work.keys}, {0, heads}, work.band};
 }
 
-/// Share of the task's pairs.
+/// Returns the kept share of the task's pairs.
 double kept_share(const AttentionCase& work) {
   if (work.block == 0) return 1;
   return static_cast<double>(pattern_of(work).pairs()) /
@@ -59,7 +59,7 @@ std::vector<AttentionCase> cases(std::int64_t longest) {
   return found;
 }
 
-/// A document whose dense attention is in the table.
+/// Returns a sparse document whose dense attention is in the table.
 AttentionCase sparse(std::int64_t longest, std::int64_t block) {
   std::int64_t keys = 0;
   for (const std::int64_t size : grid(longest)) {
@@ -74,7 +74,7 @@ std::vector<AttentionCase> sparse_cases(std::int64_t longest) {
   return found;
 }
 
-/// Shapes between those of the grid, and tasks of other forms.
+/// Returns cases for the check: shapes between those of the grid, and other forms of tasks.
 std::vector<AttentionCase> checks(std::int64_t longest) {
   std::vector<AttentionCase> found;
   for (const AttentionCase& work :
@@ -114,7 +114,7 @@ void Calibration<Real>::add_attention() {
   }
 }
 
-/// Leaves out what would be too long.
+/// Measures a case, unless it would take too long.
 template <typename Real>
 void Calibration<Real>::measure_attention(const AttentionCase& work, Pass pass) {
   double& seconds_per_flop = seconds_per_flop_[pass];
@@ -124,7 +124,7 @@ void Calibration<Real>::measure_attention(const AttentionCase& work, Pass pass) 
   attention_rounds_.at({work, pass}).add(seconds);
 }
 
-/// 0 where the call would have been too long.
+/// Returns the seconds of a case; 0 if it was skipped.
 template <typename Real>
 double Calibration<Real>::attention_seconds(const AttentionCase& work, Pass pass) const {
   const Rounds& rounds = attention_rounds_.at({work, pass});
@@ -145,7 +145,7 @@ void Calibration<Real>::fit_attention() {
     for (const AttentionCase& work : cases(longest_)) {
       const double seconds = attention_seconds(work, pass);
       if (seconds == 0) continue;
-      // A document's own time: the floor of the call counts once.
+      // Time of one document: the constant cost of the call counts once.
       const double each =
           times.launch_seconds + (seconds - times.launch_seconds) / static_cast<double>(work.count);
       table.push_back(
@@ -156,7 +156,7 @@ void Calibration<Real>::fit_attention() {
   fit_tile_overhead(times);
 }
 
-/// What a pair takes over one of the longest dense tasks.
+/// Fits the time of a pair relative to one of the longest dense tasks.
 template <typename Real>
 void Calibration<Real>::fit_sparse() {
   const simulate::Costs costs(machine_, experiment_, program::Layout(one_rank(experiment_, rows_)));
@@ -166,7 +166,7 @@ void Calibration<Real>::fit_sparse() {
     if (forward == 0 || backward == 0) continue;
     const auto pairs = static_cast<double>(pattern_of(work).pairs() * machine_.attention.heads);
     const auto pair = [&](double seconds, Pass pass) {
-      // The machine has no table yet, and takes every pair for the same number of dense ones.
+      // The machine has no table yet, so it prices every pair as the same number of dense ones.
       const double dense = costs.sparse_pair(work.block, pass) / machine_.attention.sparse.pair;
       return rounded((seconds - costs.launch_seconds()) / (pairs * dense));
     };

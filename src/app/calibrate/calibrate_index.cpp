@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes the index of sparse attention: the rounds of real training steps.
+// Measures the index rounds of sparse attention in real training steps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,17 +15,17 @@ namespace {
 
 using plan::IndexRound;
 
-/// Rounds in which a rank that is alone works, in their order in each layer.
+/// Rounds in which a single rank works, in their order in each layer.
 constexpr std::array kIndexRounds = {IndexRound::observed, IndexRound::peak, IndexRound::sum,
                                      IndexRound::mass};
 constexpr std::array kNames = {"logits", "sums", "masses", "choice"};
 
-/// Documents whose index is measured; the last one is for the check.
+/// Returns the documents whose index is measured; the last one is for the check.
 std::array<std::int64_t, 2> document_rows(std::int64_t rows) {
   return {rows, std::max<std::int64_t>(2, rows / 2)};
 }
 
-/// One document a step, with a pattern that leaves most of it out.
+/// Returns an experiment with one document per step and a pattern that leaves out most of it.
 config::Experiment sparse_rank(const config::Experiment& experiment, std::int64_t rows) {
   config::Experiment alone = one_rank(experiment, rows);
   alone.data.lengths.median = static_cast<double>(rows);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything but attention: matrix products, whole operations, copies and links.
+// Measures everything but attention: matrix products, whole operations, copies and links.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,9 +21,9 @@ using program::Pass;
 using program::Product;
 using program::Step;
 
-constexpr std::int64_t kDocument = 256;  // tokens: attention is not what is measured
+constexpr std::int64_t kDocument = 256;  // tokens: short, so that attention does not dominate
 
-// What is measured of messages; all but the latency as the time of so many bytes.
+// Measurements of messages: seconds of kMessageBytes, except the latency.
 constexpr double kMessageBytes = 16 << 20;
 constexpr const char* kLatency = "latency";
 constexpr const char* kTransfer = "transfer";
@@ -58,7 +58,7 @@ const std::array<Step, 9> kOperations = {make_step(Operation::embed, Pass::forwa
                                          make_step(Operation::embed_gradient, Pass::backward),
                                          make_step(Operation::optimize, Pass::backward)};
 
-/// Rows over which products are measured.
+/// Returns the numbers of rows over which products are measured.
 std::vector<std::int64_t> row_counts(std::int64_t rows) {
   std::vector<std::int64_t> counts;
   for (std::int64_t count = rows; count >= kDocument; count /= 2) counts.push_back(count);
@@ -66,7 +66,7 @@ std::vector<std::int64_t> row_counts(std::int64_t rows) {
   return counts;
 }
 
-/// All products of the model's operations over `rows` tokens.
+/// Returns all products of the model's operations over `rows` tokens.
 std::set<Product> products_of(const config::Experiment& experiment, std::int64_t rows) {
   const config::Experiment alone = one_rank(experiment, rows);
   const program::OperationShapes shapes(alone, program::Layout(alone));
@@ -78,12 +78,12 @@ std::set<Product> products_of(const config::Experiment& experiment, std::int64_t
   return products;
 }
 
-/// Rows of the microbatches whose operations are measured; the last one is for the check.
+/// Returns the rows of the measured microbatches; the last one is for the check.
 std::array<std::int64_t, 3> microbatch_rows(std::int64_t rows) {
   return {rows, std::max<std::int64_t>(2, rows / 4), std::max<std::int64_t>(2, rows / 2)};
 }
 
-/// Rows of products for the check.
+/// Returns the rows of products for the check.
 std::int64_t between(std::int64_t rows) {
   return std::max<std::int64_t>(2, rows * 3 / 8);
 }
@@ -124,7 +124,7 @@ void Calibration<Real>::add_products() {
 
 template <typename Real>
 void Calibration<Real>::fit_products() {
-  std::map<std::array<double, 3>, std::vector<double>> shapes;  // however the factors are read
+  std::map<std::array<double, 3>, std::vector<double>> shapes;  // whatever is transposed
   for (const std::int64_t rows : row_counts(rows_)) {
     for (const Product& product : products_of(experiment_, rows)) {
       shapes[{product.rows, product.columns, product.depth}].push_back(
@@ -187,7 +187,7 @@ void Calibration<Real>::fit_operations() {
   std::vector<OperationSample> all = samples(most);
   for (const OperationSample& sample : samples(fewest)) all.push_back(sample);
   fit_element_wise(one_rank(experiment_, rows_), all, machine_);
-  // What streams through memory and does little else.
+  // This operation streams through memory and does little else.
   machine_.element_wise.bytes_per_second = machine_.element_wise.attention_delta;
 }
 
@@ -225,7 +225,7 @@ void Calibration<Real>::measure_messages() {
   config::Experiment shared = one_rank(experiment_, rows_);
   shared.parallel.context = world_.size();
   shared.attention.placement = config::PlacementKind::all_gather;
-  // Documents as long as most are: copies of many short runs of rows take longer than their bytes.
+  // Documents of common length: copies of many short runs of rows take longer than their bytes.
   shared.data.lengths.median = static_cast<double>(std::clamp<std::int64_t>(rows_ / 8, 2, 2048));
   const std::vector<OperationTime> whole = run_steps<Real>(world_, world_, shared, kSteps);
   add_rate(kPack, bytes_per_second(world_, named(whole, "pack")));
@@ -237,7 +237,7 @@ void Calibration<Real>::measure_messages() {
   add_rate(kUnpackSlices, bytes_per_second(world_, every_other(named(sliced, "unpack"), false)));
 }
 
-/// 0 where it was not measured.
+/// Returns the rate of a message; 0 if it was not measured.
 template <typename Real>
 double Calibration<Real>::message_rate(const std::string& name) const {
   const Rounds& rounds = message_rounds_.at(name);

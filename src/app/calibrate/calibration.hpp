@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A calibration: rounds that measure everything, and again what differs between them; then the fit,
-// and its predictions beside the measurements it was not made of.
+// A calibration: rounds that measure everything, then further rounds of noisy measurements; then
+// the fit, and a comparison of its predictions with measurements that it did not use.
 #pragma once
 
 #include <chrono>
@@ -23,10 +23,10 @@
 
 namespace cadenza::app {
 
-inline constexpr int kSteps = 4;  ///< that are measured in each round
+inline constexpr int kSteps = 4;  ///< measured steps of each round
 
-/// The experiment's model on one rank: few layers, one microbatch of `rows` tokens a step, short
-/// synthetic documents.
+/// Returns the experiment's model on one rank: few layers, one microbatch of `rows` tokens per
+/// step, short synthetic documents.
 config::Experiment one_rank(const config::Experiment& experiment, std::int64_t rows);
 
 template <typename Real>
@@ -36,20 +36,20 @@ class Calibration {
 
   /// Measures and fits. Collective.
   config::Machine run();
-  /// What of it should not be relied upon, in one line; empty where all of it may be.
+  /// Names unreliable results in one line; empty if there are none.
   std::string doubts() const;
 
  private:
-  /// Something that is measured at a time; the same on all ranks.
+  /// A unit of measurement; the same on all ranks.
   struct Work {
     std::string name;
     std::function<void()> run;          ///< adds a round to `rounds`. Collective
-    std::vector<const Rounds*> rounds;  ///< that it measures
+    std::vector<const Rounds*> rounds;  ///< the results of this work
     bool noisy() const;
     double spread() const;
   };
 
-  // What there is to measure.
+  // Add the works to measure.
   void add_attention();
   void add_products();
   void add_operations();
@@ -64,7 +64,7 @@ class Calibration {
   void measure_index(std::int64_t rows);
   void measure_messages();
 
-  // What the rounds say, and how far it is from the rest of them.
+  // Fit the machine to the rounds, and compare predictions with the other rounds.
   void fit_attention();
   void fit_sparse();
   void fit_products();
@@ -83,8 +83,8 @@ class Calibration {
 
   comm::Communicator& world_;
   config::Experiment experiment_;
-  std::int64_t longest_;  ///< document
-  std::int64_t rows_;     ///< of a microbatch
+  std::int64_t longest_;  ///< tokens of the longest document
+  std::int64_t rows_;     ///< rows of a microbatch
   config::Machine machine_;
   MemoryLedger ledger_;
   AttentionMeasurement<Real> attention_;
@@ -92,11 +92,11 @@ class Calibration {
 
   std::vector<Work> works_;
   std::map<std::pair<AttentionCase, program::Pass>, Rounds> attention_rounds_;
-  std::map<program::Pass, double> seconds_per_flop_;  ///< of the attention measured last
+  std::map<program::Pass, double> seconds_per_flop_;  ///< in the last measured attention
   std::map<program::Product, Rounds> product_rounds_;
   std::map<std::int64_t, std::vector<Rounds>> operation_rounds_;  ///< by rows, operation
   std::map<std::int64_t, std::vector<Rounds>> index_rounds_;      ///< by rows, kind of work
-  std::map<std::string, Rounds> message_rounds_;  ///< latency, and seconds of so many bytes
+  std::map<std::string, Rounds> message_rounds_;  ///< latency, and seconds for kMessageBytes
   FitError attention_error_, product_error_, operation_error_;
 };
 

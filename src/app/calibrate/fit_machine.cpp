@@ -21,7 +21,7 @@ namespace {
 using program::Operation;
 using program::Pass;
 
-/// How unlike each other the seconds of a tile are over a table: variance of their logarithm.
+/// Returns how much the seconds of a tile differ over a table: variance of their logarithm.
 double spread(const config::AttentionTimes& attention, const std::vector<config::Row<3>>& rows) {
   double sum = 0, squares = 0;
   for (const auto& [queries, keys, seconds] : rows) {
@@ -36,14 +36,14 @@ double spread(const config::AttentionTimes& attention, const std::vector<config:
   return squares / count - sum * sum / count / count;
 }
 
-/// Seconds per byte s with the least squared relative error of products + s x bytes.
+/// Fits seconds per byte s with the least squared relative error of products + s x bytes.
 class RateFit {
  public:
   void add(double products, double bytes, double seconds) {
     bytes_ += bytes * (seconds - products) / (seconds * seconds);
     squares_ += bytes * bytes / (seconds * seconds);
   }
-  /// Bytes per second; where the products alone take longer than was measured, all but infinite.
+  /// Returns bytes per second; almost infinite if the products alone take longer than was measured.
   double rate() const {
     constexpr double kNoTime = 1e15;
     return bytes_ > 0 ? std::min(squares_ / bytes_, kNoTime) : kNoTime;
@@ -90,7 +90,7 @@ void fit_element_wise(const config::Experiment& alone, const std::vector<Operati
 }
 
 void FitError::add(const std::string& what, double predicted, double measured) {
-  constexpr double kFar = 0.3;  // three times what is left on a machine at rest
+  constexpr double kFar = 0.3;  // three times the usual error on an idle machine
   spdlog::debug("{}: {:.2f} ms, predicted {:.2f} ms", what, 1e3 * measured, 1e3 * predicted);
   const double error = predicted / measured - 1;
   errors_.push_back(error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From measured seconds to the numbers of a machine file.
+// Fits the numbers of a machine file to measured seconds.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@
 
 namespace cadenza::app {
 
-/// An operation of a training step on one rank: what it took.
+/// An operation of a training step on one rank, and its measured time.
 struct OperationSample {
   program::Step step;
   std::int64_t rows = 0;
   double seconds = 0;
 };
 
-/// Sets the fixed cost of a tile of queries such that a tile costs as nearly as possible the same
+/// Sets the fixed cost of a tile of queries so that the cost of a tile varies as little as possible
 /// over both tables.
 void fit_tile_overhead(config::AttentionTimes& attention);
 
-/// Sets the element-wise rates: what operations took beyond their matrix products, of which the
-/// machine has the rates.
-/// @param alone  the experiment of one rank that the samples are of
+/// Sets the element-wise rates from the time of operations beyond their matrix products, whose
+/// rates the machine has.
+/// @param alone  the one-rank experiment from which the samples are
 void fit_element_wise(const config::Experiment& alone, const std::vector<OperationSample>& samples,
                       config::Machine& machine);
 
-/// Predicted over measured, less one.
+/// Errors of predictions: predicted / measured - 1.
 class FitError {
  public:
-  /// In seconds.
+  /// Adds a prediction and its measurement, in seconds.
   void add(const std::string& what, double predicted, double measured);
-  /// "0.8 % median, 3.1 % at most".
+  /// Summarises: "0.8 % median, 3.1 % at most".
   std::string text() const;
-  /// Predictions that are no use, one line each.
+  /// Useless predictions, one line each.
   const std::vector<std::string>& far() const { return far_; }
 
  private:
@@ -44,7 +44,7 @@ class FitError {
   std::vector<std::string> far_;
 };
 
-/// Four significant digits: what a measurement is worth in a file.
+/// Rounds to four significant digits: more are not significant in a measurement.
 double rounded(double value);
 
 }  // namespace cadenza::app

@@ -16,7 +16,7 @@ std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicat
                                      const config::Experiment& given, int steps) {
   constexpr std::size_t kEvents = 1 << 16;
   config::Experiment experiment = given;
-  experiment.run.steps = steps + 1;  // beyond its end a schedule has no learning rate
+  experiment.run.steps = steps + 1;  // after its end a schedule has no learning rate
   experiment.optimizer.warmup = 0;
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
   const data::Packer packer(*corpus, experiment);
@@ -86,7 +86,7 @@ constexpr int kChannel = 0;
 constexpr std::size_t kSmall = 8;
 constexpr std::size_t kLarge = std::size_t{16} << 20;
 
-/// Ranks 0 and 1 send and receive at the same time; the others wait.
+/// Exchanges messages between ranks 0 and 1 at the same time; the others return at once.
 void swap(comm::Communicator& world, std::span<std::byte> out, std::span<std::byte> in) {
   if (world.rank() > 1) return;
   const int peer = 1 - world.rank();
@@ -100,10 +100,10 @@ double swap_seconds(comm::Communicator& world, std::size_t bytes, int times) {
   const double seconds = measure(world, [&] {
     for (int i = 0; i < times; ++i) swap(world, out, in);
   });
-  return seconds * world.size() / 2 / times;  // ranks beyond 1 took no time
+  return seconds * world.size() / 2 / times;  // ranks above 1 took no time
 }
 
-/// Bytes per second that each rank sends in a ring over all of them.
+/// Returns the bytes per second that each rank sends in a ring over all ranks.
 /// @param collective  runs on (one rank's part, all parts)
 template <typename Collective>
 double ring_rate(comm::Communicator& world, double latency, const Collective& collective) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements of calibrate: seconds of something that all ranks do at the same time, repeated
-// until they agree; steps, links, products.
+// Measurements of calibrate: seconds of work that all ranks do at the same time, repeated until
+// they agree; steps, links, products.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace cadenza::app {
 
-/// Of at least one value.
+/// Returns the median of at least one value.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);
@@ -31,7 +31,7 @@ inline double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Mean over the ranks of `world`. Collective.
+/// Returns the mean over the ranks of `world`. Collective.
 inline double mean_over_ranks(comm::Communicator& world, double value) {
   world.all_reduce(std::span(&value, 1), comm::Reduction::sum);
   return value / world.size();
@@ -45,8 +45,8 @@ double seconds_of(const Body& body) {
   return static_cast<double>(trace::now_ns() - begin) * 1e-9;
 }
 
-/// Median over repetitions, mean over ranks. The first call warms up; where it is long, it is the
-/// measurement. Collective.
+/// Returns the median over repetitions, mean over ranks. The first call warms up; if it takes long,
+/// it is the measurement. Collective.
 template <typename Body>
 double measure(comm::Communicator& world, const Body& body) {
   constexpr double kEnough = 0.1;  // seconds of all repetitions
@@ -63,12 +63,12 @@ double measure(comm::Communicator& world, const Body& body) {
   return mean_over_ranks(world, median(seconds));
 }
 
-// A measurement that is repeated until its times agree.
+// --- A measurement that is repeated until its times agree ---
 
-/// What no step notices.
+/// Too short to matter in a step.
 inline constexpr double kUnnoticedSeconds = 20e-6;
 
-/// Seconds of one measurement, by round. What disturbs a measurement makes it longer: the two
+/// Seconds of one measurement by round. Disturbances only make a measurement longer, so the two
 /// fastest rounds count.
 class Rounds {
  public:
@@ -76,11 +76,11 @@ class Rounds {
     seconds_.insert(std::ranges::upper_bound(seconds_, seconds), seconds);
   }
   bool empty() const { return seconds_.empty(); }
-  /// Of at least one round.
+  /// Returns the mean of the two fastest rounds; needs at least one round.
   double seconds() const {
     return seconds_.size() < 2 ? seconds_.front() : (seconds_[0] + seconds_[1]) / 2;
   }
-  /// How much longer the second fastest round took, as a share of the fastest.
+  /// Returns by how much the second fastest round took longer, as a share of the fastest.
   double spread() const { return seconds_.size() < 2 ? 0.0 : seconds_[1] / seconds_[0] - 1; }
   /// Whether the two fastest rounds do not agree.
   bool noisy() const {
@@ -93,48 +93,48 @@ class Rounds {
   std::vector<double> seconds_;  ///< ascending
 };
 
-/// The first names of `all`, joined, and how many more there are.
+/// Joins the first names of `all` and the number of the others.
 std::string some_of(const std::vector<std::string>& all);
 
-// What the operations of real training steps take, from the events that they record.
+// --- Times of the operations of real training steps, from their events ---
 
 struct OperationTime {
-  std::string name;  ///< of the event
+  std::string name;  ///< name of the event
   Phase phase = Phase::other;
   std::int64_t bytes = 0;
   double seconds = 0;
 };
 
-/// Runs one step to warm up and `steps` more on `group`, which the experiment's ranks are; ranks of
-/// `world` (several groups, or one) begin each step together. Events of the compute lane of this
-/// rank, in order. Collective over `world`.
+/// Runs one warm-up step and `steps` more on `group`, whose ranks are those of the experiment; the
+/// ranks of `world` (one or several groups) begin each step together. Returns the events of this
+/// rank's compute lane, in order. Collective over `world`.
 template <typename Real>
 std::vector<OperationTime> run_steps(comm::Communicator& world, comm::Communicator& group,
                                      const config::Experiment& experiment, int steps);
 
-/// Median over events of this name and phase, mean over ranks; 0 without any. Collective.
+/// Returns the median over events of this name and phase, mean over ranks; 0 without any.
+/// Collective.
 double median_seconds(comm::Communicator& world, const std::vector<OperationTime>& events,
                       const std::string& name, Phase phase);
 
-/// All bytes over all seconds, mean over ranks; 0 without any. Collective.
+/// Returns all bytes / all seconds, mean over ranks; 0 without any. Collective.
 double bytes_per_second(comm::Communicator& world, const std::vector<OperationTime>& events);
 
 std::vector<OperationTime> named(const std::vector<OperationTime>& events, const std::string& name);
 
-/// Where inputs and results of attention are copied in turns: those of the inputs, or of the
-/// results.
+/// Returns every other copy: inputs and results of attention are copied in turns.
 std::vector<OperationTime> every_other(const std::vector<OperationTime>& copies, bool inputs);
 
-// Messages and collectives of ranks, as training sends them.
+// --- Messages and collectives of ranks, as training sends them ---
 
-/// Between ranks 0 and 1 the latency of small messages there and back and the bandwidth of large
-/// ones both ways at once; over all ranks the rates of rings that gather and sum. Collective; needs
-/// two ranks.
+/// Measures links: between ranks 0 and 1 the latency of small messages there and back and the
+/// bandwidth of large ones in both directions at once; over all ranks the rates of rings that
+/// gather and sum. Collective; needs two ranks.
 config::Link measure_link(comm::Communicator& world);
 
-// Matrix products, through the call that the model's layers make.
+// --- Matrix products, through the call that the model's layers make ---
 
-/// Seconds of the product. Collective.
+/// Returns the seconds of the product. Collective.
 template <typename Real>
 double product_seconds(comm::Communicator& world, const program::Product& product);
 

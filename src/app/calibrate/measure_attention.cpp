@@ -19,7 +19,8 @@ void make_progress(void* world) {
 }  // namespace
 
 SparsePattern pattern_of(const AttentionCase& work) {
-  // Each makes two blocks of a row active, of the half that a row has on average.
+  // Each makes two blocks of a row active, out of the half of a row's blocks that are causal on
+  // average.
   const std::int64_t count = std::max<std::int64_t>(1, work.keys / 32 / work.block);
   std::vector<std::int64_t> slashes, columns;
   for (std::int64_t i = 0; i < count; ++i) {

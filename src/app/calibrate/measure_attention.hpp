@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core attention of one call, through the kernels that training runs.
+// Measures one call of core attention, with the kernels of training.
 #pragma once
 
 #include <compare>
@@ -14,8 +14,8 @@
 
 namespace cadenza::app {
 
-/// Tasks of one call: the last `queries` tokens of a document of `keys`, `count` documents. Sparse
-/// ones are whole documents.
+/// Tasks of one call: the last `queries` tokens of a document of `keys` tokens, for `count`
+/// documents. Sparse tasks are whole documents.
 struct AttentionCase {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
@@ -25,8 +25,8 @@ struct AttentionCase {
   friend auto operator<=>(const AttentionCase&, const AttentionCase&) = default;
 };
 
-/// Of a sparse case: an eighth of the pairs in slashes, which lie the denser the nearer they are to
-/// the diagonal, and a few columns.
+/// Returns the pattern of a sparse case: an eighth of the pairs in slashes, which get denser
+/// towards the diagonal, and a few columns.
 SparsePattern pattern_of(const AttentionCase& work);
 
 template <typename Real>
@@ -34,11 +34,11 @@ class AttentionMeasurement {
  public:
   using Sum = Accumulator<Real>;
 
-  /// Room for calls of up to `tokens` keys in all.
+  /// Makes room for calls of up to `tokens` keys in all.
   AttentionMeasurement(comm::Communicator& world, const config::Experiment& experiment,
                        std::int64_t tokens, MemoryLedger& ledger);
 
-  /// Seconds of the call. Collective.
+  /// Returns the seconds of the call. Collective.
   double seconds(const AttentionCase& work, program::Pass pass);
 
  private:

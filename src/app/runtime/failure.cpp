@@ -48,12 +48,12 @@ Failure current_failure() {
     return {error.code(), error.what()};
   } catch (const std::bad_alloc&) {
     return {ExitCode::internal, kOutOfMemory};
-  } catch (const std::length_error&) {  // more elements than any memory holds
+  } catch (const std::length_error&) {  // more elements than any memory can hold
     return {ExitCode::internal, kOutOfMemory};
   } catch (const std::filesystem::filesystem_error& error) {
     return {ExitCode::data, error.what()};
   } catch (const std::system_error& error) {
-    // fmt's, where a long text finds no room on standard output.
+    // thrown by fmt if standard output has no room for a long text
     if (std::ferror(stdout) != 0) {
       return {ExitCode::data,
               fmt::format("standard output: cannot be written: {}", error.code().message())};
@@ -87,18 +87,18 @@ int end_job(comm::Communicator& world, const Failure& failure) {
   return code;
 }
 
-/// Runs `body` with threads and Kokkos. @return the code of an error that all ranks hold
+/// Runs `body` with threads and Kokkos. @return code of an error that all ranks have
 int with_threads(comm::Communicator& world, const std::function<void(comm::Communicator&)>& body) {
   try {
     std::optional<Threads> threads;
-    // Kokkos counts ranks per node and warns on each; what it would say is in our own first line.
+    // Kokkos counts ranks per node and warns on each; our own first line reports the same.
     auto settings = Kokkos::InitializationSettings().set_disable_warnings(true);
     if constexpr (!kDeviceIsCuda) {
       threads.emplace(world);
       settings.set_num_threads(threads->count());
     }
     if constexpr (kDeviceIsCuda) {
-      // A stream for each communicator and kernels that are there before one waits for a peer.
+      // A hardware queue for each communicator, and kernels loaded before one waits for a peer.
       setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
       setenv("CUDA_MODULE_LOADING", "EAGER", 0);
       collectively(world, [] {
@@ -108,7 +108,7 @@ int with_threads(comm::Communicator& world, const std::function<void(comm::Commu
         }
       });
     }
-    // Threads that wait for one another in vain reach no place where the world could be asked.
+    // Threads that deadlock while starting reach no point where the world could watch them.
     std::optional<comm::Deadline> starting(std::in_place, "to start the threads of OpenMP",
                                            config::Run{}.timeout, world.rank());
     Kokkos::ScopeGuard kokkos(settings);
@@ -161,7 +161,7 @@ int in_session(int argc, char** argv, const std::function<void(comm::Communicato
   try {
     world->set_timeout(config::Run{}.timeout);  // until the experiment is read
     const int code = with_threads(*world, body);
-    world->barrier();  // MPI_Finalize cannot be watched: nobody waits in it for long
+    world->barrier();  // so that nobody waits long in MPI_Finalize, which cannot be watched
     return code;
   } catch (...) {
     return end_job(*world, current_failure());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a command ends when it fails: an exit code and one line, also where the error is that of one
-// rank of several.
+// The end of a command that fails: an exit code and one line, also if only one of several ranks
+// fails.
 #pragma once
 
 #include <algorithm>
@@ -18,39 +18,39 @@ struct Failure {
   std::string message;
 };
 
-/// What the exception that is being handled means to the user. To be called in a catch clause.
+/// Describes the exception being handled to the user. Call it in a catch clause.
 Failure current_failure();
 
-/// One line on standard error, whatever `message` quotes: control characters are escaped, and what
-/// is longer than a few screens is cut.
+/// Prints one line to standard error: escapes control characters in `message` and cuts it after a
+/// few screens.
 void print_error(const std::string& message);
 
-/// Whatever no one catches, in a thread or where nothing may be thrown, ends the process as other
-/// errors do: one line and ExitCode::internal.
+/// Makes uncaught exceptions (in a thread, or where nothing may be thrown) end the process like
+/// other errors: one line and ExitCode::internal.
 void end_on_uncaught();
 
-// Errors on several ranks: what can fail on one rank alone is tried by all together, so that all of
-// them learn of it and end, and the user reads it once.
+// --- Errors on several ranks ---
+// All ranks attempt together what may fail on one: so all learn of it and end, and the user reads
+// it once.
 
-/// An error that every rank of the world holds.
+/// An error that every rank of the world has.
 class CollectiveError : public Error {
  public:
   using Error::Error;
 };
 
-/// Runs `attempt` on every rank. If it throws on any of them, all throw CollectiveError with the
-/// code and message of the first such rank. Collective; `attempt` makes no collective calls itself.
+/// Runs `attempt` on every rank. If it throws on any, all throw CollectiveError with the code and
+/// message of the first such rank. Collective; `attempt` must not call collectives.
 void collectively(comm::Communicator& world, const std::function<void()>& attempt);
 
-/// Runs `attempt`. On a device, what fails on this rank alone ends the whole job here, before the
-/// device's memory is given back: that would wait for kernels which may wait for other ranks. On a
-/// host, it is thrown as ever.
+/// Runs `attempt`. On a device, an error of this rank alone ends the whole job here, before device
+/// memory is released: a release would wait for kernels, which may wait for other ranks. On a host,
+/// the error is thrown as usual.
 void ending_the_job(comm::Communicator& world, const std::function<void()>& attempt);
 
-/// Runs `body` in a parallel session: MPI, then threads and Kokkos, undone in reverse. Rank 0 says
-/// what threads the ranks have. @return the exit code.
-/// An CollectiveError is printed by rank 0; any other error is printed by its rank, which ends the
-/// whole job.
+/// Runs `body` in a parallel session: MPI, then threads and Kokkos, undone in reverse order. Rank 0
+/// reports the threads of the ranks. Rank 0 prints a CollectiveError; any other error is printed by
+/// its rank, which ends the whole job. @return exit code
 int in_session(int argc, char** argv, const std::function<void(comm::Communicator&)>& body);
 
 }  // namespace cadenza::app

@@ -28,12 +28,12 @@
 namespace cadenza::app {
 namespace {
 
-/// A line that travels between ranks.
+/// A line of text that is sent between ranks.
 struct Text {
   char text[192];
 };
 
-/// A DeviceIdentity that travels between ranks.
+/// A DeviceIdentity that is sent between ranks.
 struct PackedDevice {
   char name[64];
   char uuid[64];
@@ -42,7 +42,7 @@ struct PackedDevice {
   std::int64_t bytes;
 };
 
-/// What of a RankInfo travels between ranks: strings of fixed length.
+/// The part of a RankInfo that is sent between ranks: strings of fixed length.
 struct PackedRank {
   char host[64];
   char device[64];
@@ -108,7 +108,7 @@ std::vector<kernels::DeviceIdentity> gather_devices(comm::Communicator& world) {
   return devices;
 }
 
-/// Times products, with the factors of the last one kept.
+/// Times products and keeps the factors of the last one.
 template <typename Real>
 class Multiplier {
  public:
@@ -169,7 +169,7 @@ template <typename Real>
 std::string announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape) {
   Text mine{};
   AttentionKernel kernel = AttentionKernel::automatic;
-  collectively(world, [&] {  // refused where a call would be, in the middle of a step
+  collectively(world, [&] {  // rejected here rather than in the middle of a step
     kernel = kernels::attention_kernel<Real>(shape);
     copy_text(kernels::describe_attention_kernel<Real>(shape), mine.text);
   });
@@ -276,7 +276,7 @@ std::string describe_kernels(std::span<const std::string> kernels) {
 
 namespace {
 
-/// Square ones and tall ones: libraries multiply them in different ways.
+/// Square and tall products: libraries multiply them in different ways.
 constexpr std::array<PeakProduct, 9> kProducts = {{{256, 256},
                                                    {1024, 256},
                                                    {512, 512},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine at hand: who this rank is, which devices and kernels it has, and the rate of matrix
-// products that utilization is a share of.
+// The current machine: identity of this rank, its devices and kernels, and the rate of matrix
+// products on which utilization is based.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +19,26 @@
 
 namespace cadenza::app {
 
-/// "NVIDIA H100 80GB HBM3 (132 multiprocessors, 79.6 GiB)"; where ranks differ, each with its
-/// ranks.
-/// @param devices  of every rank, in rank order
+/// Describes the devices: "NVIDIA H100 80GB HBM3 (132 multiprocessors, 79.6 GiB)"; if ranks differ,
+/// each device with its ranks.
+/// @param devices  of all ranks, in rank order
 std::string describe_devices(std::span<const kernels::DeviceIdentity> devices);
 
-/// Ranks of one device, of which there are several.
+/// A device that several ranks share, and these ranks.
 struct SharedDevice {
   std::string uuid;
   std::vector<int> ranks;
 };
 
-/// In the order of their first ranks. None on hosts.
+/// Returns the shared devices in the order of their first ranks; none on hosts.
 std::vector<SharedDevice> shared_devices(std::span<const kernels::DeviceIdentity> devices);
 
-/// "ranks 0-1 share device GPU-...; ranks 2-3 share device GPU-..."
+/// Describes: "ranks 0-1 share device GPU-...; ranks 2-3 share device GPU-..."
 std::string describe_sharing(std::span<const SharedDevice> shared);
 
-// The peak of matrix products: what utilization is a share of.
+// --- The peak rate of matrix products: the denominator of utilization ---
 
-/// [rows, size] x [size, size].
+/// A product [rows, size] x [size, size].
 struct PeakProduct {
   std::int64_t rows = 0;
   std::int64_t size = 0;
@@ -47,50 +47,50 @@ struct PeakProduct {
   }
 };
 
-/// The highest rate, in FLOP/s, of products of growing size, each made several times. Where other
-/// programs want the processor too, a long product is interrupted and looks slow, and a short one
-/// is not; on a device a short one is mostly its start. Whichever is fastest counts. Takes about a
+/// Returns the highest rate, in FLOP/s, over products of growing size, each repeated. If other
+/// programs use the processor, long products are interrupted and look slow but short ones do not;
+/// on a device a short product is mostly launch time. So the fastest of all counts. Takes about a
 /// tenth of a second, or as long as three of the smallest products.
-/// @param seconds  makes a product and times it
+/// @param seconds  runs a product and returns its time
 double peak_rate(const std::function<double(const PeakProduct&)>& seconds);
 
-// The machine at hand: who this rank is, how fast it multiplies.
+// --- This rank's machine ---
 
-/// Collective over `world`.
+/// Describes this rank. Collective over `world`.
 trace::RankInfo describe_rank(comm::Communicator& world, const config::Experiment& experiment);
 
-/// All ranks' descriptions, in rank order, on every rank.
+/// Returns all ranks' descriptions, in rank order, on every rank.
 std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace::RankInfo& mine);
 
-/// Peak of this rank's matrix products in FLOP/s while all ranks multiply (peak_rate.hpp), the
-/// denominator of utilization. Collective over `world`.
+/// Returns the peak rate (see peak_rate) of this rank's matrix products in FLOP/s while all ranks
+/// multiply. Collective over `world`.
 template <typename Real>
 double matmul_rate(comm::Communicator& world);
 
-/// Says on rank 0 what computes attention of this shape, rank by rank where they differ. Collective
-/// over `world`. @return this rank's, as attention.kernel names it
-/// @throws CollectiveError(usage) where nothing does
+/// Reports on rank 0 the kernel that computes attention of this shape, by rank if they differ.
+/// Collective over `world`. @return this rank's kernel, as attention.kernel names it
+/// @throws CollectiveError(usage) if no kernel supports the shape
 template <typename Real>
 std::string announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape);
 
-/// Says on rank 0 which devices compute, which ranks share one, and what carries messages between
-/// them; nothing where tensors are in host memory and nobody asked. Collective.
-/// @return what `auto` stands for (exec::choose_transport)
-/// @throws CollectiveError(usage) where one cannot do what is asked, or shares a device that must
-///         not be shared
+/// Reports on rank 0 the devices, which ranks share one, and the transport between them; nothing if
+/// tensors are in host memory and the experiment names no transport. Collective.
+/// @return the transport that `auto` stands for (exec::choose_transport)
+/// @throws CollectiveError(usage) if a rank cannot do what is asked, or shares a device that must
+/// not be shared
 config::Transport announce_devices(comm::Communicator& world, const config::Run& run);
 
-/// The memory of this rank's device, in equal parts where ranks share it; 0 bytes where tensors are
-/// in host memory. Collective.
+/// Returns the memory of this rank's device, divided evenly among the ranks that share it; 0 bytes
+/// if tensors are in host memory. Collective.
 exec::MemoryLimit device_memory(comm::Communicator& world);
 
 std::string role_name(const config::Experiment& experiment, Rank rank);
 std::string utc_now();  ///< "20261121T140501Z"
 
-// What a run says of its attention kernels.
+// --- A run's report of its attention kernels ---
 
-/// "AVX-512"; where ranks differ "AVX-512 on ranks 0-2,5; AVX2 on ranks 3-4".
-/// @param kernels  of every rank, in rank order
+/// Describes kernels: "AVX-512"; if ranks differ "AVX-512 on ranks 0-2,5; AVX2 on ranks 3-4".
+/// @param kernels  of all ranks, in rank order
 std::string describe_kernels(std::span<const std::string> kernels);
 
 // run.dtype as a type, and whether a host has it.

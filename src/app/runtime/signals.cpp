@@ -25,17 +25,17 @@ struct Watched {
 std::array<Watched, 3> watched{{{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}}};
 std::atomic<int> first{0};
 
-/// A signal's frame goes here. oneDNN's generated code keeps values further below its stack pointer
-/// than a signal leaves alone (128 bytes): a handler on the same stack made it write anywhere. It
-/// is the main thread's, to which Linux gives a process's signals as long as it does not block
-/// them.
+/// Stack of the signal handler. oneDNN's generated code keeps values further below its stack
+/// pointer than the 128 bytes that a signal leaves intact, so a handler on the same stack made it
+/// write anywhere. The stack is the main thread's, to which Linux delivers a process's signals as
+/// long as it does not block them.
 alignas(64) std::array<std::byte, 64 * 1024> signal_stack;
 stack_t stack_before{};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
                   std::atomic<int>::is_always_lock_free,
               "a signal handler may use no lock");
 
-/// Nothing here but atomics and what POSIX allows in a handler.
+/// Notes a signal. Uses only atomics and what POSIX allows in a handler.
 void note(int number) {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -65,13 +65,13 @@ StopSignals::StopSignals() {
     signal.came_ns = 0;
     struct sigaction action {};
     action.sa_handler = note;
-    action.sa_flags = SA_ONSTACK | SA_RESTART;  // whoever waits for a file goes on waiting
+    action.sa_flags = SA_ONSTACK | SA_RESTART;  // file operations that wait continue
     sigaction(signal.number, &action, &signal.before);
   }
 }
 
 StopSignals::~StopSignals() {
-  if (first != 0) return;  // the process is about to exit: one more must not change how
+  if (first != 0) return;  // the process is about to exit: another signal must not change how
   for (const Watched& signal : watched) sigaction(signal.number, &signal.before, nullptr);
   sigaltstack(&stack_before, nullptr);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the system and the launcher say about cores, and pinning to them.
+// Reads what the system and the launcher say about cores, and pins threads to cores.
 #include <sched.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr long kLargestNumber = 1 << 20;
 
-/// Room for every core that Linux can have.
+/// A mask with room for every core that Linux supports.
 struct CoreMask {
   cpu_set_t words[8];
   cpu_set_t* data() { return words; }
@@ -44,7 +44,7 @@ std::vector<int> cores_of(const CoreMask& mask) {
   return cores;
 }
 
-/// ThreadFacts as they travel.
+/// ThreadFacts that are sent between ranks.
 struct PackedFacts {
   char host[64];
   CoreMask cores;
@@ -58,8 +58,8 @@ struct PackedFacts {
 };
 static_assert(std::is_trivially_copyable_v<PackedFacts>);
 
-/// The leading number of the first of these variables that has one > 0; of a list, that of its
-/// outermost level.
+/// Returns the leading number of the first of these variables with one > 0; for a list, the number
+/// of its outermost level.
 int number_in_environment(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);
@@ -69,11 +69,11 @@ int number_in_environment(std::initializer_list<const char*> names) {
   return 0;
 }
 
-/// The standard's words for it, GCC's and LLVM's.
+/// Variables that bind threads: of the standard, GCC and LLVM.
 constexpr std::array kBinders = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
                                  "KMP_AFFINITY"};
 
-/// Bit i: kBinders[i] is given.
+/// Returns a mask: bit i is set if kBinders[i] is set.
 unsigned given_binders() {
   unsigned given = 0;
   for (std::size_t i = 0; i < kBinders.size(); ++i) {
@@ -82,7 +82,7 @@ unsigned given_binders() {
   return given;
 }
 
-/// "{0}", "cores(2)" or "0-3", and not "cores" or "spread".
+/// Whether a binder has digits: "{0}", "cores(2)" or "0-3", but not "cores" or "spread".
 bool chooses_cores() {
   return std::ranges::any_of(kBinders, [](const char* name) {
     const char* text = std::getenv(name);
@@ -90,7 +90,8 @@ bool chooses_cores() {
   });
 }
 
-/// Kokkos counts the threads that it may have and waits for as many: OpenMP must not give fewer.
+/// Returns OpenMP's limit. Kokkos waits for as many threads as it asks for, so OpenMP must not give
+/// fewer.
 int most_threads() {
 #ifdef _OPENMP
   omp_set_dynamic(0);
@@ -101,8 +102,8 @@ int most_threads() {
 #endif
 }
 
-/// The cores this rank may run on. OpenMP has bound this thread already where the user asked for
-/// it: then its places count too.
+/// Returns the cores on which this rank may run. If the user asked OpenMP to bind threads, it has
+/// bound this thread already: then its places count too.
 CoreMask own_cores() {
   CoreMask mask{};
   if (sched_getaffinity(0, sizeof(mask), mask.data()) != 0) {
@@ -120,7 +121,7 @@ CoreMask own_cores() {
   return mask;
 }
 
-/// Cores of the process that started this one.
+/// Returns the number of cores of the process that started this one.
 int parents_cores() {
   CoreMask mask{};
   const bool known = sched_getaffinity(getppid(), sizeof(mask), mask.data()) == 0;
@@ -131,7 +132,7 @@ PackedFacts find_facts(comm::Communicator& world) {
   PackedFacts facts{};
   std::strncpy(facts.host, comm::host_place(world).host.c_str(), sizeof(facts.host) - 1);
   facts.cores = own_cores();
-  // KOKKOS_NUM_THREADS is Kokkos' own word for the same.
+  // KOKKOS_NUM_THREADS is Kokkos' own variable for it.
   facts.wanted = number_in_environment({"KOKKOS_NUM_THREADS", "OMP_NUM_THREADS"});
   facts.granted = number_in_environment({"SLURM_CPUS_PER_TASK"});
   facts.most = most_threads();
@@ -159,13 +160,14 @@ ThreadFacts unpack(const PackedFacts& packed) {
   return facts;
 }
 
-/// The calling thread and those it makes from now on. A system that refuses leaves it unpinned.
+/// Pins the calling thread and those that it creates later. If the system refuses, it stays
+/// unpinned.
 void pin_thread(std::span<const int> cores) {
   const CoreMask mask = mask_of(cores);
   sched_setaffinity(0, sizeof(mask), mask.data());
 }
 
-/// Of all this rank's threads, as they are bound now.
+/// Returns the cores to which all threads of this rank are bound now.
 CoreMask cores_in_use() {
   CoreMask all{};
 #ifdef _OPENMP
@@ -207,7 +209,7 @@ Threads::Threads(comm::Communicator& world) {
   place_ = place_threads(here)[place];
   if (place_.pinned) pin_thread(place_.cores);
 #ifdef _OPENMP
-  omp_set_num_threads(place_.threads);  // Kokkos asks OpenMP before it says how many
+  omp_set_num_threads(place_.threads);  // Kokkos asks OpenMP before its own setting counts
 #endif
 }
 

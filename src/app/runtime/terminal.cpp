@@ -21,7 +21,7 @@
 namespace cadenza::app {
 namespace {
 
-constexpr std::size_t kUsualColumns = 80;  ///< of a terminal that does not say
+constexpr std::size_t kUsualColumns = 80;  ///< of a terminal that does not tell its width
 
 std::size_t columns_of(int descriptor) {
   winsize size{};
@@ -29,7 +29,8 @@ std::size_t columns_of(int descriptor) {
   return known ? size.ws_col : kUsualColumns;
 }
 
-/// mpirun gives its ranks a pseudo-terminal whatever its own output is: then the launcher's counts.
+/// Returns the columns of the launcher's terminal: mpirun gives ranks a pseudo-terminal whatever
+/// its own output is, so its own counts.
 std::size_t columns_of_launcher(int number) {
   const std::string path = fmt::format("/proc/{}/fd/{}", getppid(), number);
   std::error_code error;
@@ -42,13 +43,13 @@ std::size_t columns_of_launcher(int number) {
   return columns;
 }
 
-/// Characters of UTF-8.
+/// Counts the characters of UTF-8.
 std::size_t characters(std::string_view text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-/// Where the text behind the first word begins.
+/// Returns the begin of the text after the first word.
 std::size_t second_word(std::string_view line) {
   const std::size_t first = std::min(line.find_first_not_of(' '), line.size());
   const std::size_t space = std::min(line.find(' ', first), line.size());
@@ -133,7 +134,7 @@ void set_up_logging(Detail detail, bool speaks, std::FILE* output) {
 
 namespace {
 
-/// `text` within so many characters, and where it is cut, with dots.
+/// Cuts `text` to `most` characters, with dots at the cut.
 std::string within(const std::string& text, std::size_t most) {
   return text.size() <= most ? text : text.substr(0, std::max<std::size_t>(most, 3) - 3) + "...";
 }
@@ -162,7 +163,7 @@ void Progress::show(std::int64_t done, const std::string& text) {
   const std::string head =
       fmt::format("{} {:>{}}/{}  ", what_, number, fmt::formatted_size("{}", steps_), steps_);
   const std::string tail = fmt::format("  left {}", format_duration(left));
-  if (columns_ > 0) {  // a line that goes on in the next one could not be rewritten
+  if (columns_ > 0) {  // a line that wraps could not be rewritten
     const std::size_t taken = head.size() + tail.size() + 1;
     fmt::print(stream_, "\r\x1b[K{}{}{}", head, within(text, columns_ - std::min(columns_, taken)),
                tail);

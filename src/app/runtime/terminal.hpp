@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard output: as it is into files and pipes, within the lines of a terminal; progress on rank
-// 0.
+// Standard output: unchanged into files and pipes, wrapped on a terminal; progress on rank 0.
 #pragma once
 
 #include <chrono>
@@ -13,48 +12,48 @@
 
 namespace cadenza::app {
 
-/// Columns of the terminal that `output` ends at, through a launcher too; 0: it is none.
+/// Columns of the terminal at which `output` ends, also through a launcher; 0: no terminal.
 std::size_t terminal_columns(std::FILE* output);
 
-/// `text` with lines of at most `columns` characters, broken at spaces where that is possible. What
-/// follows a break is indented as the text behind the line's first word.
+/// Wraps `text` to lines of at most `columns` characters, at spaces if possible. Continuation lines
+/// are indented like the text after the line's first word.
 std::string wrapped(std::string_view text, std::size_t columns);
 
-/// Results, facts and progress: `text` on standard output, wrapped on a terminal.
+/// Prints results, facts and progress on standard output, wrapped on a terminal.
 void print(const std::string& text);
 
-/// How much a command says beside its results, warnings and errors.
+/// How much a command prints besides results, warnings and errors.
 enum class Detail { quiet, usual, verbose };
 
-/// Facts are logged by spdlog at level info, detail at level debug.
-/// @param speaks  whether this process is the one that users hear
-/// @param output  takes the lines: stdout as print() does
+/// Sets up spdlog: facts have level info, details level debug.
+/// @param speaks  whether this process prints for the user
+/// @param output  receives the lines: stdout as in print()
 void set_up_logging(Detail detail, bool speaks, std::FILE* output);
 
-// What a person sees on rank 0 while a run goes on, and at its end.
+// --- Progress of a run on rank 0 ---
 
-/// One line per step: rewritten in place on a terminal, plain lines (at most one a second)
-/// elsewhere, nothing where a command is to be quiet.
+/// Prints one line per step: rewritten in place on a terminal, plain lines (at most one per second)
+/// elsewhere, nothing if the command is quiet.
 class Progress {
  public:
-  /// Steps have their numbers, from 0, as in metrics.jsonl and traces: "step 19/20" is the last one
-  /// of 20. Anything else is counted: "point 20/20".
+  /// Steps are numbered from 0, as in metrics.jsonl and traces: "step 19/20" is the last of 20.
+  /// Other things are counted: "point 20/20".
   static constexpr const char* kStep = "step";
-  /// @param what   one of them
-  /// @param first  how many were over before
-  /// @param stream  stderr where what a program prints is a result
+  /// @param what   name of one of them
+  /// @param first  number of those completed before
+  /// @param stream  stderr if the program prints its result to stdout
   Progress(bool enabled, std::int64_t steps, std::string what = kStep, std::int64_t first = 0,
            std::FILE* stream = stdout);
-  /// @param done  how many are over
+  /// @param done  number completed
   void show(std::int64_t done, const std::string& text);
-  /// Ends the line that is being rewritten.
+  /// Ends the line being rewritten.
   void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
   bool enabled_;
   std::FILE* stream_;
-  std::size_t columns_;  ///< of the terminal that it is; 0: it is none
+  std::size_t columns_;  ///< of the terminal; 0: no terminal
   bool line_open_ = false;
   std::int64_t steps_;
   std::int64_t first_;

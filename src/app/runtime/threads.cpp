@@ -34,18 +34,18 @@ bool names_cpu(const std::string& controllers) {
   return std::ranges::find(names, "cpu") != names.end();
 }
 
-/// Where a hierarchy of control groups can be seen.
+/// A mounted hierarchy of control groups.
 struct Mount {
-  std::string root;   ///< the group that `point` shows
+  std::string root;   ///< the group shown at `point`
   std::string point;  ///< folder
   bool v2 = false;
 };
 
-/// Of a line of /proc/self/mountinfo; nothing where it is no hierarchy that limits processor time.
+/// Parses a line of /proc/self/mountinfo; nothing if it is no hierarchy that limits processor time.
 std::optional<Mount> mount_of(const std::string& line) {
   std::istringstream stream(line);
   const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
-  const auto dash = std::ranges::find(words, "-");  // between them are any number of options
+  const auto dash = std::ranges::find(words, "-");  // any number of options precede it
   if (dash - words.begin() < 6 || words.end() - dash < 4) return std::nullopt;
   const std::string& type = dash[1];
   const bool v2 = type == "cgroup2";
@@ -53,7 +53,7 @@ std::optional<Mount> mount_of(const std::string& line) {
   return Mount{words[3], words[4], v2};
 }
 
-/// This process's group in such a hierarchy, from the lines of /proc/self/cgroup; empty: none.
+/// Returns this process's group in a hierarchy, from the lines of /proc/self/cgroup; empty: none.
 std::string group_in(const Mount& mount, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     const std::size_t first = line.find(':');
@@ -68,10 +68,10 @@ std::string group_in(const Mount& mount, const std::vector<std::string>& lines) 
 std::optional<double> number_in(const fs::path& file) {
   std::ifstream stream(file);
   double value = 0;
-  return stream >> value ? std::optional(value) : std::nullopt;  // "max" is none
+  return stream >> value ? std::optional(value) : std::nullopt;  // "max" means no limit
 }
 
-/// What the files of one group say; 0: no limit.
+/// Returns the limit in the files of one group; 0: none.
 double limit_of(const fs::path& group, bool v2) {
   double quota = 0;
   double period = 0;
@@ -91,9 +91,9 @@ std::uint64_t identity(const fs::path& folder) {
   return Hasher().add(std::uint64_t{status.st_dev}).add(std::uint64_t{status.st_ino}).value();
 }
 
-/// Of the group and all around it that `mount` shows.
+/// Returns the tightest limit of the group and its ancestors that `mount` shows.
 CpuQuota tightest(const std::string& root, const Mount& mount, const std::string& group) {
-  // Seen from within a container, a group may lie outside of what is mounted there.
+  // Seen from inside a container, a group may lie outside the mounted part.
   const std::string above = mount.root == "/" ? "" : mount.root;
   const bool inside = group.starts_with(above + "/") && !group.starts_with("/..");
   const fs::path point = root + mount.point;
@@ -126,13 +126,13 @@ CpuQuota cpu_quota(const std::string& root) {
   return found;
 }
 
-// The arithmetic of threads and cores; no system calls.
+// --- Arithmetic of threads and cores, without system calls ---
 
 namespace {
 
 constexpr std::size_t kListedSlices = 8;
 
-/// Of ascending cores.
+/// Whether two ascending lists share a core.
 bool overlap(const std::vector<int>& a, const std::vector<int>& b) {
   for (auto i = a.begin(), j = b.begin(); i != a.end() && j != b.end();) {
     if (*i == *j) return true;
@@ -149,7 +149,7 @@ bool share_quota(const ThreadFacts& a, const ThreadFacts& b) {
   return a.quota.cores > 0 && b.quota.cores > 0 && a.quota.group == b.quota.group;
 }
 
-/// Before OpenMP's limit.
+/// Returns the number of threads before OpenMP's limit.
 int asked_threads(const ThreadFacts& mine, std::span<const ThreadFacts> ranks) {
   if (mine.wanted > 0) return mine.wanted;
   const auto sharing =
@@ -164,7 +164,7 @@ int asked_threads(const ThreadFacts& mine, std::span<const ThreadFacts> ranks) {
   return std::max(1, threads);
 }
 
-/// Whether the ranks that share cores with `mine` may each have a slice of them.
+/// Whether each rank that shares cores with `mine` may have a slice of them.
 bool may_slice(const ThreadFacts& mine, std::span<const ThreadFacts> ranks, int threads) {
   const bool alike = std::ranges::all_of(ranks, [&](const ThreadFacts& r) {
     return !overlap(r.cores, mine.cores) || (r.cores == mine.cores && r.binders.empty());
@@ -173,7 +173,7 @@ bool may_slice(const ThreadFacts& mine, std::span<const ThreadFacts> ranks, int 
          2 * threads > size(mine.cores);
 }
 
-/// Every rank's cores in rank order, once where all have the same.
+/// Lists every rank's cores in rank order, or once if all are the same.
 std::string core_lists(const std::vector<ThreadPlace>& places) {
   std::vector<std::string> lists;
   for (const ThreadPlace& place : places) lists.push_back(number_list(place.cores));
@@ -190,7 +190,7 @@ std::vector<int> union_of_cores(std::span<const ThreadFacts> ranks) {
   return all;
 }
 
-/// What binds a rank's threads, where something does.
+/// Returns the variables that bind ranks' threads, if any.
 std::vector<std::string> binders_of(std::span<const ThreadFacts> ranks) {
   const auto bound = std::ranges::find_if(ranks, [](const auto& r) { return !r.binders.empty(); });
   return bound == ranks.end() ? std::vector<std::string>{} : bound->binders;
@@ -205,7 +205,7 @@ std::string binding(std::span<const ThreadFacts> ranks, const std::vector<Thread
   return std::ranges::all_of(places, &ThreadPlace::pinned) ? "pinned" : "not pinned";
 }
 
-/// The union of the cores of all places that reach one of `cores` through others.
+/// Returns the cores of all places that overlap `cores`, directly or through others.
 std::vector<int> connected(std::vector<int> cores, const std::vector<ThreadPlace>& places) {
   for (bool grows = true; grows;) {
     const std::size_t before = cores.size();
@@ -238,8 +238,8 @@ std::string crowd(int threads, const std::string& where) {
                      counted(threads, "thread"), where);
 }
 
-/// "; oversubscribed: ..." where ranks that run on the same cores, or that share a quota, have more
-/// threads together.
+/// Describes "; oversubscribed: ..." if ranks that run on the same cores, or share a quota,
+/// together have more threads.
 std::string oversubscription(std::span<const ThreadFacts> ranks,
                              const std::vector<ThreadPlace>& places) {
   for (const ThreadPlace& mine : places) {
@@ -260,7 +260,7 @@ std::string oversubscription(std::span<const ThreadFacts> ranks,
   return "";
 }
 
-/// "; a CPU quota of ..." where one, and not the cores, decided the number of threads.
+/// Describes "; a CPU quota of ..." if a quota, not the cores, determined the number of threads.
 std::string quota_note(std::span<const ThreadFacts> ranks) {
   for (const ThreadFacts& mine : ranks) {
     ThreadFacts without = mine;
@@ -273,7 +273,7 @@ std::string quota_note(std::span<const ThreadFacts> ranks) {
   return "";
 }
 
-/// "; at most ..." where a rank would have more threads than it can have.
+/// Describes "; at most ..." if a rank would have more threads than its limit.
 std::string limit_note(std::span<const ThreadFacts> ranks) {
   for (const ThreadFacts& mine : ranks) {
     const int asked = asked_threads(mine, ranks);
@@ -284,7 +284,7 @@ std::string limit_note(std::span<const ThreadFacts> ranks) {
   return "";
 }
 
-/// What about the threads of a host costs time; empty: nothing.
+/// Describes what costs time in the threads of a host; empty: nothing.
 std::string warning(std::span<const ThreadFacts> ranks, const std::vector<ThreadPlace>& places) {
   std::string crowded = oversubscription(ranks, places);
   const bool chosen = std::ranges::any_of(ranks, &ThreadFacts::chooses_cores);
@@ -347,7 +347,7 @@ std::vector<ThreadPlace> place_threads(std::span<const ThreadFacts> ranks) {
 std::vector<std::string> describe_threads(std::span<const ThreadFacts> ranks) {
   std::map<std::string, std::vector<ThreadFacts>> hosts;
   for (const ThreadFacts& rank : ranks) hosts[rank.host].push_back(rank);
-  std::map<std::string, std::vector<std::string>> situations;  // what is said -> of which hosts
+  std::map<std::string, std::vector<std::string>> situations;  // description -> hosts
   for (const auto& [host, here] : hosts) situations[describe_host(here)].push_back(host);
   std::vector<std::string> lines;
   for (const auto& [text, where] : situations) {

@@ -3,14 +3,14 @@
 
 namespace cadenza::app {
 
-/// The project's version, as CMakeLists.txt gives it.
+/// The project's version from CMakeLists.txt.
 inline constexpr const char* kVersion = CADENZA_VERSION;
 
 /// Compiler, type and options of this program: "GNU 12.2.0, Release, x86-64-v3".
 inline constexpr const char* kBuild = CADENZA_BUILD;
 
-/// What git calls the sources that this program was built from ("ddb7bcf-dirty": with changes of
-/// their own); "unknown" where they are no checkout.
+/// Returns git's name of this program's sources ("ddb7bcf-dirty": with uncommitted changes);
+/// "unknown" if they are no checkout.
 const char* revision();
 
 }  // namespace cadenza::app

@@ -20,7 +20,7 @@
 namespace cadenza::app {
 namespace {
 
-/// The folder that a simulation leaves; nothing where it is to leave none.
+/// The output folder of a simulation, if it writes one.
 class Outputs {
  public:
   Outputs(const Simulation& simulation, const CommandLine& line, std::int64_t steps) {
@@ -52,7 +52,7 @@ class Outputs {
     print(fmt::format("metrics   {}\ntraces    {}/run.h5\n", folder_->metrics(), folder_->trace()));
     spdlog::info("next      cadenza-analyze report {}", folder_->path());
   }
-  /// Empty where nothing is written.
+  /// Path of the folder; empty: nothing is written.
   std::string path() const { return folder_ ? folder_->path() : std::string(); }
 
  private:

@@ -48,7 +48,8 @@ trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate&
   return marks;
 }
 
-/// A recorder with the events of a rank that does as `record` says, `offset` ranks further.
+/// Fills a recorder with the events of the rank `offset` further in the tensor group, which does
+/// the same as `record`.
 void fill(const simulate::RankRecord& record, Rank offset, trace::Recorder& recorder) {
   for (const trace::Event& event : record.events) recorder.record(simulate::twin_of(event, offset));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trace of simulated steps: the same files as a run's, written rank by rank when a step is
-// over. One file is open at a time: HDF5 holds 0.8 MiB for each.
+// Writes the trace of simulated steps: the files of a run, rank by rank after each step. Only one
+// file is open at a time: an open HDF5 file costs 0.8 MiB.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace cadenza::app {
 class SimulatedTrace {
  public:
   /// Writes the index; the ranks' files follow with the first step.
-  /// @param folder  exists
-  /// @param steps   that will be written
-  /// @param events  whether they are, beside steps, memory and plans
+  /// @param folder  must exist
+  /// @param steps   number of steps that will be written
+  /// @param events  whether to write events, besides steps, memory and plans
   /// @throws Error(data)
   SimulatedTrace(const Simulation& simulation, const std::string& folder, std::int64_t steps,
                  bool events);
 
-  /// Takes what the simulator tells of the next step.
+  /// Returns an observer that records the next step.
   simulate::Observer observe(std::int64_t step);
-  /// @throws Error(data), e.g. when the disk is full
+  /// @throws Error(data), e.g. if the disk is full
   void write(const SimulatedStep& step);
 
  private:
@@ -41,7 +41,7 @@ class SimulatedTrace {
   std::vector<trace::RankInfo> ranks_;
   simulate::Recording recording_;
   std::int64_t begin_ns_ = 0;  ///< of the next step
-  bool begun_ = false;         ///< the files are there
+  bool begun_ = false;         ///< the files exist
 };
 
 }  // namespace cadenza::app

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cadenza sweep`: the points of a grid, simulated on all cores at hand.
+// `cadenza sweep`: simulates the points of a grid on all cores.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of this program: numbers of another one are not kept.
+/// Returns a hash of this program: numbers of another one are not reused.
 std::uint64_t program_hash() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
   std::ostringstream bytes;
@@ -50,7 +50,7 @@ struct PointTask {
   std::uint64_t program = 0;
 };
 
-/// A point on its way: what it is, before it is simulated.
+/// A point before its simulation.
 struct Resolved {
   config::Experiment experiment;
   config::Machine machine;
@@ -88,7 +88,7 @@ PointResult simulate_point(const PointTask& task, const Resolved& resolved) {
 
 struct Row {
   SweepRow cells;
-  bool kept = false;  ///< an earlier run's
+  bool kept = false;  ///< from an earlier run
 };
 
 Row work_on(const PointTask& task, const config::SweepPoint& point, const SweepLog& log,
@@ -115,7 +115,7 @@ class Board {
         rows_(task.points.size()),
         progress_(true, static_cast<std::int64_t>(task.points.size()), "point") {}
 
-  /// Takes points until there are none. What one thread cannot go on with ends all of them.
+  /// Takes points until none is left. An error that one thread cannot handle ends all of them.
   void work() noexcept {
     for (std::size_t i = next_++; i < rows_.size(); i = next_++) {
       try {
@@ -183,7 +183,8 @@ PointTask read_task(const CommandLine& line) {
   return task;
 }
 
-/// A sweep makes its table before its other files: without one they are somebody else's.
+/// Opens the folder of a sweep. A sweep makes its table before its other files: without a table,
+/// they belong to somebody else.
 OutputFolder open_folder(const std::string& path, const std::string& sweep_file) {
   OutputFolder folder(path);
   folder.require_files({"sweep.yaml", "sweep.csv", "sweep.h5"});
@@ -208,7 +209,7 @@ void keep_sweep_file(const std::string& path, const PointTask& task,
   if (!fs::equivalent(path, sweep_file, unseen)) storage::write_whole(path, task.text);
 }
 
-/// @throws Error(data) where a point failed, Error(usage) where none was simulated
+/// Reports the outcome. @throws Error(data) if a point failed, Error(usage) if none was simulated
 void report(const PointTask& task, std::span<const SweepRow> rows, const std::string& folder) {
   std::array<std::size_t, 4> counts{};
   const SweepRow* worst = nullptr;

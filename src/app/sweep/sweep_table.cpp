@@ -82,13 +82,13 @@ std::string bytes(const PointResult& r) {
   return fmt::format("{}", r.summary.memory.*Field);
 }
 
-/// Of the rank that needs most.
+/// Returns a memory estimate of the rank that needs most.
 template <std::int64_t exec::MemoryEstimate::*Field>
 std::string part(const PointResult& r) {
   return fmt::format("{}", r.summary.memory.parts.*Field);
 }
 
-/// Columns that a point has whatever became of it.
+/// Columns of every point, whatever its outcome.
 constexpr Result kAlways[] = {
     {"status", [](const PointResult& r) { return std::string(kStatus[at(r.status)]); }, true},
     {"reason", [](const PointResult& r) { return r.reason; }, true},
@@ -99,7 +99,7 @@ constexpr Result kAlways[] = {
      true},
 };
 
-/// Columns of points that were simulated.
+/// Columns of simulated points.
 constexpr Result kNumbers[] = {
     {"ranks", [](const PointResult& r) { return fmt::format("{}", r.summary.ranks); }},
     {"steps", [](const PointResult& r) { return fmt::format("{}", r.summary.steps.size()); }},
@@ -134,7 +134,7 @@ constexpr Result kNumbers[] = {
   fail(ExitCode::data, "{}: cannot be written: {}", path, std::generic_category().message(errno));
 }
 
-/// Whole lines alone: a process that was ended may have left a part of one.
+/// Returns the complete lines: a killed process may have left a partial one.
 std::vector<std::string> lines_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

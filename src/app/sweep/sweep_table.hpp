@@ -16,44 +16,44 @@
 
 namespace cadenza::app {
 
-/// What became of a point.
+/// Outcome of a point.
 enum class PointStatus {
   ok,
   out_of_memory,  ///< simulated, but a rank needs more memory than it has
-  refused,        ///< no experiment, layout or plan
-  failed,         ///< something else, e.g. a missing file
+  refused,        ///< experiment, layout or plan is invalid
+  failed,         ///< another error, e.g. a missing file
 };
 
 struct PointResult {
   PointStatus status = PointStatus::failed;
-  std::string reason;            ///< empty where status is ok
-  SimulationSummary summary;     ///< where it was simulated
-  std::uint64_t experiment = 0;  ///< hash of all that the numbers depend on; 0: never kept
+  std::string reason;            ///< empty if status is ok
+  SimulationSummary summary;     ///< set if the point was simulated
+  std::uint64_t experiment = 0;  ///< hash of all that determines the numbers; 0: do not reuse
 };
 
 /// Cells in the order of columns(): labels of the axes, status, numbers.
 using SweepRow = std::vector<std::string>;
 
-/// @throws Error(usage) where an axis has the name of a result
+/// Returns the names of all columns. @throws Error(usage) if an axis has the name of a result
 std::vector<std::string> columns_of(const config::Sweep& sweep);
 SweepRow row_of(const std::vector<std::string>& labels, const PointResult& result);
 
-/// The status of a row that was read back.
+/// Returns the status in a row that was read from a file.
 PointStatus status_of(const config::Sweep& sweep, const SweepRow& row);
 
-/// DIR/sweep.csv while a sweep runs: rows are added as points end, in any order. Whatever ends the
-/// process leaves all of them but the one that was being written.
+/// DIR/sweep.csv during a sweep: rows are appended as points end, in any order. However the process
+/// ends, only the row being written can be lost.
 class SweepLog {
  public:
-  /// Keeps the rows that are there.
-  /// @throws Error(data) where the file is another sweep's, or cannot be written
+  /// Reads the rows of an earlier run.
+  /// @throws Error(data) if the file is another sweep's, or cannot be written
   SweepLog(std::string path, std::vector<std::string> columns);
 
-  /// The row of an earlier run with this hash and these labels, or null.
+  /// Returns the row of an earlier run with this hash and these labels, or null.
   const SweepRow* find(const std::vector<std::string>& labels, std::uint64_t experiment) const;
-  /// @throws Error(data), e.g. when the disk is full
+  /// @throws Error(data), e.g. if the disk is full
   void add(const SweepRow& row);
-  /// Replaces the file by one with these rows in this order.
+  /// Replaces the file by one with these rows, in this order.
   void finish(std::span<const SweepRow> rows);
 
  private:
@@ -65,17 +65,17 @@ class SweepLog {
   std::ofstream file_;
 };
 
-/// A dataset [points] per column, texts for labels, status and reasons, numbers otherwise (NaN
-/// where there is none).
+/// Writes a dataset [points] per column: text for labels, status and reasons, numbers otherwise
+/// (NaN if missing).
 void write_hdf5(const std::string& path, const config::Sweep& sweep,
                 std::span<const SweepRow> rows);
 
-// Lines of comma-separated values (RFC 4180, cells on one line).
+// --- Comma-separated values (RFC 4180, cells on one line) ---
 
-/// Without the line's end.
+/// Joins cells to a line, without its end.
 std::string to_csv(const std::vector<std::string>& cells);
 
-/// The cells of a line without its end; none where quotes do not close.
+/// Returns the cells of a line without its end; nothing if quotes are not closed.
 std::optional<std::vector<std::string>> from_csv(std::string_view line);
 
 }  // namespace cadenza::app

@@ -20,12 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kAttempt = "attempt-";  // jobscripts/chain.sh names them
+constexpr std::string_view kAttempt = "attempt-";  // named by jobscripts/chain.sh
 
-/// Folders in `parent` whose name is `prefix` and a number, the largest number first.
+/// Returns the folders in `parent` named `prefix` and a number, largest number first.
 std::vector<std::string> numbered(const fs::path& parent, std::string_view prefix) {
   std::vector<std::pair<std::int64_t, std::string>> found;
-  std::error_code error;  // one that is not there or cannot be read has none
+  std::error_code error;  // a missing or unreadable folder has none
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
@@ -44,7 +44,7 @@ std::vector<std::string> numbered(const fs::path& parent, std::string_view prefi
   return paths;
 }
 
-/// The checkpoints of the runs in these folders, the newest first; of equal steps in their order.
+/// Returns the checkpoints of the runs in these folders, newest first; equal steps in folder order.
 std::vector<std::string> newest_first(const std::vector<std::string>& runs) {
   std::vector<std::string> paths;
   for (const std::string& run : runs) {

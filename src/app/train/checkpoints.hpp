@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints of a run: those that `train --from FOLDER` may mean, and those that stay
+// The checkpoints of a run: candidates for `train --from FOLDER`, and those that are kept
 // (run.checkpoint.keep).
 #pragma once
 
@@ -12,25 +12,25 @@ namespace cadenza::app {
 
 struct FoundCheckpoint {
   std::string path;
-  bool of_earlier_run = false;  ///< of a run that had the folder before and was renamed to FOLDER.N
+  bool of_earlier_run = false;  ///< in the same folder, which was renamed to FOLDER.N
 };
 
-/// In the order in which they are to be tried, so that one that is damaged or was never written
-/// costs some steps but not the chain of jobs:
-/// those in the folder of a run or of checkpoints, the newest first; in the folder of a chain those
-/// of its runs attempt-0, attempt-1, ..., the newest first, of equal steps the later run's; then
-/// those of the runs FOLDER.N, the last run first. A folder that cannot be read is a warning.
+/// Returns candidates in the order in which to try them, so that a damaged or missing one costs
+/// some steps, but not the chain of jobs: first those in the folder of a run or of checkpoints,
+/// newest first; or, in the folder of a chain, those of its runs attempt-0, attempt-1, ..., newest
+/// first, for equal steps the later run's; then those of the runs FOLDER.N, last run first. Warns
+/// if a folder cannot be read.
 std::vector<FoundCheckpoint> found_checkpoints(const std::string& folder);
 
-// The checkpoints of a run, of which the newest stay: run.checkpoint.keep.
+// --- Keeping the newest checkpoints: run.checkpoint.keep ---
 
 class KeptCheckpoints {
  public:
-  /// @param keep  files that stay; 0: all
+  /// @param keep  number of files to keep; 0: all
   explicit KeptCheckpoints(std::int64_t keep) : keep_(keep) {}
 
-  /// `path` is whole and on the disk: older ones that this run wrote, and no others, are removed.
-  /// One that cannot be removed is a warning.
+  /// Adds a file that is complete and on disk, and removes older ones that this run wrote, no
+  /// others. Warns if one cannot be removed.
   void add(const std::string& path);
 
  private:

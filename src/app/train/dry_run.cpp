@@ -24,7 +24,7 @@
 namespace cadenza::app {
 namespace {
 
-/// What a run would be refused for wherever it started.
+/// Requires kernels for the run; without them it would be refused on any machine.
 void require_kernels(const config::Experiment& e) {
   const bool on_device = e.run.device == config::DeviceKind::cuda;
   const kernels::AttentionShape shape = model::attention_shape(e.model, 1, e.attention.kernel);

@@ -9,7 +9,7 @@
 namespace cadenza::app {
 namespace {
 
-/// What plans of a step are called.
+/// Numbers of a step's plans in traces.
 class Numbers {
  public:
   Numbers(const program::StepShape& step_shape, std::span<const program::TickPlans> plans)
@@ -20,7 +20,7 @@ class Numbers {
 
   int tick(std::size_t plan) const { return index_.tick(static_cast<int>(plan)); }
 
-  /// Of a planned task or stage.
+  /// Numbers a planned task or stage.
   template <typename Row>
   void number(std::size_t plan, const plan::Workload& workload, Row& row) const {
     const auto place = static_cast<int>(plan);
@@ -36,7 +36,7 @@ class Numbers {
   int all_layers_;
 };
 
-/// By document: its homes.
+/// Homes by document.
 using Homes = std::vector<std::vector<const plan::Home*>>;
 
 Homes homes_of(const plan::Workload& workload) {
@@ -47,7 +47,7 @@ Homes homes_of(const plan::Workload& workload) {
   return homes;
 }
 
-/// -1: several homes.
+/// Returns the rank that holds all queries of the task; -1: several.
 Rank home_of(const Homes& homes, const Task& task) {
   for (const plan::Home* home : homes[at(task.document)]) {
     if (home->tokens.contains(task.q)) return home->rank;
@@ -69,7 +69,7 @@ trace::PlannedTask planned_task(const plan::PlacedTask& placed, Rank home) {
   return row;
 }
 
-/// The passes that run a tick's plans: one where all stages are in one phase, else both.
+/// Returns the passes that run a tick's plans: one if all stages are in one phase, otherwise both.
 std::vector<program::Pass> passes_of(const program::StepShape& step_shape,
                                      const program::Tick& tick) {
   if (step_shape.layout.pools_stages() && step_shape.layout.pipeline() > 1) return {tick.phase};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What traces say of a step's plans.
+// Rows about a step's plans, for traces.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace cadenza::app {
 
-/// The attention tasks of a step's forward plans by the rank of the pool that computes them. Ranks
-/// in them are the pool's.
+/// Returns the attention tasks of a step's forward plans, by the rank of the pool that computes
+/// them. Ranks in the tasks are those of the pool.
 std::vector<std::vector<trace::PlannedTask>> planned_tasks(
     std::int64_t step, const program::StepShape& step_shape,
     std::span<const program::TickPlans> ticks);
 
-/// The same tasks with the ranks of the run.
+/// Replaces ranks of the pool by ranks of the run.
 std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
                                          const program::Layout& layout, int pool);
 
-/// What the plans ask of a world rank, stage by stage, in the passes that run them: one layer's
-/// work, seconds at the rates of the pool. Nothing of a rank that does not serve.
+/// Returns a world rank's work in the plans, stage by stage, in the passes that run them: work of
+/// one layer, seconds at the rates of the pool. Empty for a rank that does not serve.
 std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
                                                 const program::StepShape& step_shape,
                                                 std::span<const program::TickPlans> ticks,

@@ -16,8 +16,8 @@
 namespace cadenza::app {
 namespace {
 
-/// The files that may be the start, in the order in which they are tried: one that was damaged
-/// since it was written must not end a chain of jobs. Of rank 0.
+/// The candidate files, in the order in which to try them: a file that was damaged since it was
+/// written must not end a chain of jobs. Used on rank 0.
 class Candidates {
  public:
   explicit Candidates(const std::string& from) : from_(from) {
@@ -25,7 +25,7 @@ class Candidates {
     const auto type = std::filesystem::status(from, unseen).type();
     is_file_ = type != std::filesystem::file_type::not_found &&
                type != std::filesystem::file_type::directory;
-    if (is_file_) {  // or cannot be looked at: the attempt to read it tells why
+    if (is_file_) {  // or cannot be examined: reading it will report why
       left_ = {{from, false}};
     } else {
       const auto found = found_checkpoints(from);
@@ -42,7 +42,7 @@ class Candidates {
     if (!has_own_) spdlog::warn("skipped   {}: it holds no checkpoint", from_);
   }
 
-  /// The next file that is sound as far as one sees without its numbers.
+  /// Returns the next file that is sound, as far as can be told without its numbers.
   Start next(const config::Experiment& experiment, const config::FileContents& contents) {
     while (!left_.empty()) {
       const FoundCheckpoint candidate = left_.front();
@@ -50,7 +50,7 @@ class Candidates {
       try {
         return examine(candidate, experiment, contents);
       } catch (const model::OtherModel& error) {
-        if (!candidate.of_earlier_run) throw;  // nothing is wrong with the file
+        if (!candidate.of_earlier_run) throw;  // the file is sound
         pass_over(error);
       } catch (const Error& error) {
         if (error.code() != ExitCode::data) throw;
@@ -61,14 +61,14 @@ class Candidates {
          skipped_, newest_);
   }
 
-  /// Goes on to an older one, where there may be one.
+  /// Continues with an older file, if there may be one.
   void pass_over(const Error& error) {
     if (is_file_) throw error;
     spdlog::warn("skipped   {}", error.what());
     if (++skipped_ == 1) newest_ = error.what();
   }
 
-  /// What a reader of the log should know of the last one.
+  /// Notes on the last file, for the log.
   const std::string& notes() const { return notes_; }
 
  private:
@@ -86,13 +86,14 @@ class Candidates {
     return {path, checkpoint.step()};
   }
 
-  /// The run that was renamed may be any other one; with the same settings it has the same numbers.
+  /// Requires the same settings: the renamed run may be any other one, but with them it has the
+  /// same numbers.
   static void require_same_run(const model::CheckpointReader& checkpoint,
                                const config::Experiment& experiment,
                                const config::FileContents& contents) {
     std::vector<std::string> keys;
     for (const auto& difference : checkpoint.differences(experiment, contents)) {
-      const bool is_goal = difference.key == "run.steps";  // more of them are a reason to go on
+      const bool is_goal = difference.key == "run.steps";  // more are a reason to continue
       if (!is_goal) keys.push_back(difference.key);
     }
     if (keys.empty()) return;
@@ -115,10 +116,10 @@ class Candidates {
 
   std::string from_;
   bool is_file_ = false;
-  bool has_own_ = false;  ///< the folder has files that no earlier run wrote
+  bool has_own_ = false;  ///< the folder has files of its own, not of an earlier run
   std::deque<FoundCheckpoint> left_;
   int skipped_ = 0;
-  std::string newest_;  ///< why it was skipped
+  std::string newest_;  ///< why the newest was skipped
   std::string notes_;
 };
 
@@ -159,7 +160,7 @@ Start find_start(comm::Communicator& world, const std::string& from,
     try {
       collectively(world, [&] { read(start.checkpoint); });
       found = true;
-    } catch (const CollectiveError& error) {  // of any rank: every one has read its own part
+    } catch (const CollectiveError& error) {  // on any rank: each has read its own part
       if (error.code() != ExitCode::data) throw;
       collectively(world, [&] {
         if (first) candidates->pass_over(error);

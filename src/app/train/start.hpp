@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a run starts: at step 0, or where a checkpoint says.
+// Where a run starts: at step 0, or from a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,28 @@
 namespace cadenza::app {
 
 struct Start {
-  std::string checkpoint;  ///< path of the file; empty: the parameters are new
-  std::int64_t step = 0;   ///< the first to run
+  std::string checkpoint;  ///< path of the file; empty: new parameters
+  std::int64_t step = 0;   ///< the first step to run
 };
 
-/// What a checkpoint says of sparse attention, for an experiment that has it.
+/// Returns a checkpoint's estimates of sparse attention, if the experiment's attention is sparse.
 SparseEstimates estimates_in(const model::CheckpointReader& checkpoint,
                              const config::Experiment& experiment);
 
-/// "sparse    step 8 is planned by steps up to 6"; empty where attention is dense.
+/// Describes the estimates: "sparse    step 8 is planned by steps up to 6"; empty if attention is
+/// dense.
 std::string describe_weights(const config::Experiment& experiment, const Start& start,
                              const SparseEstimates& estimates);
 
-/// Finds the checkpoint to start from and reads it. Collective; rank 0 says what was passed over,
-/// and in which settings the run that wrote the checkpoint was another.
-/// @param from  a checkpoint, or a folder: the first of found_checkpoints() that is sound; if the
-///              folder has files itself, of earlier runs only those with the experiment's settings;
-///              empty: step 0
+/// Finds the checkpoint to start from and reads it. Collective; rank 0 reports skipped checkpoints,
+/// and settings that differ from those of the run that wrote it.
+/// @param from  a checkpoint, or a folder: the first sound one of found_checkpoints(); if the
+/// folder itself has files, those of earlier runs must have the experiment's settings; empty: step
+/// 0
 /// @param contents  of the experiment's files
-/// @param read  reads a checkpoint's numbers on every rank; throws Error(data) where one is damaged
-/// @throws CollectiveError(data) unless it holds the experiment's model; CollectiveError(usage)
-/// where run.steps are done already
+/// @param read  reads a checkpoint's numbers on every rank; throws Error(data) if it is damaged
+/// @throws CollectiveError(data) unless it holds the experiment's model; CollectiveError(usage) if
+/// run.steps are already done
 Start find_start(comm::Communicator& world, const std::string& from,
                  const config::Experiment& experiment, const config::FileContents& contents,
                  const std::function<void(const std::string& path)>& read);

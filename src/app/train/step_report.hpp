@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What traces and metrics say of a step, whether it ran or was simulated, and a remark on sparse
-// runs before they begin.
+// Data of a step for traces and metrics, whether it ran or was simulated, and a remark before runs
+// that only seem sparse.
 #pragma once
 
 #include <cstdint>
@@ -22,55 +22,55 @@ struct RankStep {
   std::int64_t busy_ns = 0;
   std::int64_t wait_ns = 0;
   std::int64_t communication_ns = 0;
-  /// Of the slowest rank in each layer and pass, summed; the same on all ranks.
+  /// Sum over layers and passes of the slowest rank's; the same on all ranks.
   std::int64_t slowest_attention_ns = 0;
   double flops = 0;            ///< executed
-  double attention_flops = 0;  ///< ... for core attention
+  double attention_flops = 0;  ///< executed in core attention
   std::int64_t bytes_sent = 0;
-  std::int64_t peak_bytes = 0;  ///< of memory
+  std::int64_t peak_bytes = 0;  ///< memory
   std::int64_t step_ns = 0;
-  std::int64_t signal = 0;     ///< that asks it to stop; 0: none
-  std::int64_t clock_due = 0;  ///< 1: clocks should be compared again; rank 0's counts
+  std::int64_t signal = 0;     ///< signal that asks it to stop; 0: none
+  std::int64_t clock_due = 0;  ///< 1: compare clocks again; rank 0's value counts
 
-  /// Sums times, work and bytes; the peak is the larger one.
+  /// Adds times, work and bytes; takes the larger peak.
   RankStep& operator+=(const RankStep& step);
 };
 
 /// World ranks that compute attention tasks.
 std::vector<Rank> attention_servers(const config::Experiment& experiment);
 
-/// Largest over mean attention time of the ranks that serve attention; 1 when there was none.
+/// Returns largest / mean attention time of the ranks that serve attention; 1 if there was none.
 double attention_imbalance(std::span<const RankStep> ranks, std::span<const Rank> servers);
-/// The same where ranks wait for one another in every layer and pass: the time of the slowest in
-/// each, summed, over that of the mean.
+/// Returns the imbalance if ranks wait for one another in every layer and pass: the sum of the
+/// slowest times / the sum of the mean times.
 double attention_imbalance_by_layer(const program::StepShape& step_shape,
                                     std::span<const RankStep> ranks, std::span<const Rank> servers);
 
-/// A step's line of metrics.jsonl, without loss, norm and learning rate.
+/// Returns a step's line of metrics.jsonl, without loss, norm and learning rate.
 /// @param ranks       by world rank
 /// @param peak_flops  of all ranks together
 StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch& batch,
                          std::span<const RankStep> ranks, double peak_flops);
 
-/// "1.2 M tokens/s  MFU 41.0 %  attention imbalance 1.050 (by layer 1.062)".
+/// Describes: "1.2 M tokens/s  MFU 41.0 %  attention imbalance 1.050 (by layer 1.062)".
 std::string describe(const StepMetrics& metrics);
 
-/// The table at the end of a run: where each rank's time went.
+/// Returns the table at the end of a run: time of each rank by use.
 /// @param totals  by rank: sums over the steps
 std::string summary_table(const std::vector<std::string>& roles, std::span<const RankStep> totals);
 
-/// What of a step's commit record the batch alone says.
+/// Returns the part of a step's commit record that depends only on the batch.
 trace::StepRecord step_record(const config::Experiment& experiment, const data::Batch& batch);
 
-/// Where a rank stands in the layout: what is known of it before it runs anywhere.
+/// Returns a rank's place in the layout: what is known of it before it runs.
 trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank);
 
 /// @param created_utc  equal on all ranks
 trace::RunInfo run_info(const config::Experiment& experiment, const std::string& created_utc);
 
-// What a run with sparse attention should know before it begins.
+// --- A remark before a run with sparse attention ---
 
-/// Why no attention of this run is sparse, though its kind is; empty: some may be.
+/// Explains why no attention of this run is sparse although its kind is; empty: some may be.
 std::string never_sparse(const config::Experiment& experiment);
 
 }  // namespace cadenza::app

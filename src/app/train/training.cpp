@@ -30,8 +30,8 @@ constexpr int kClockPings = 100;
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::size_t kSpareEvents = 4096;
 
-/// Events of a step: every operation may pack, unpack and exchange a message with every rank, in
-/// each half and, with recomputation, in three passes.
+/// Returns the capacity for events of a step: every operation may pack, unpack and exchange a
+/// message with every rank, in each half and, with recomputation, in three passes.
 std::size_t event_capacity(const config::Experiment& e) {
   const program::StepShape step_shape(e);
   const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.halves);
@@ -40,15 +40,15 @@ std::size_t event_capacity(const config::Experiment& e) {
   return kSpareEvents + ticks * layers * 3 * per_layer;
 }
 
-/// Events of a step, about: in each layer and half, forward and backward, dense operations, an
-/// exchange and its messages.
+/// Returns the usual number of events of a step: in each layer and half, forward and backward,
+/// dense operations, an exchange and its messages.
 std::size_t usual_events(const config::Experiment& e) {
   const program::StepShape step_shape(e);
   const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.halves);
   return ticks * static_cast<std::size_t>(step_shape.layers * step_shape.pipeline.chunks) * 24;
 }
 
-/// What a run that a signal ended says of how to go on with it.
+/// Describes how to continue a run that a signal ended.
 std::string describe_stop(int signal, std::int64_t steps, const config::Experiment& experiment,
                           const std::string& folder) {
   const bool kept = experiment.run.checkpoint.every > 0;
@@ -92,12 +92,13 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   config::Experiment settled = experiment_;
   settled.run.transport = transport;
   executor_.emplace(settled, world_, *corpus_, *tracer_, ledger_);
-  read_start(from);  // before the run that wrote it is renamed, where this one takes its folder
+  read_start(from);  // before the run that wrote it is renamed, if this one takes its folder
   open_outputs(output);
   totals_.resize(static_cast<std::size_t>(world_.size()));
 }
 
-/// Before anything large is allocated; what plans add to it is known a step ahead.
+/// Checks the memory that any plan needs, before anything large is allocated; what plans add is
+/// known a step ahead.
 template <typename Real>
 void Training<Real>::require_least_memory() {
   memory_limit_ = exec::memory_limit(experiment_.run, device_memory(world_));
@@ -165,7 +166,7 @@ int Training<Real>::run() {
     if (due) save_checkpoint(step + 1);
     if (clock_due_) measure_clock(trace::ClockPhase::periodic);
   }
-  if (step == experiment_.run.steps) signal = 0;  // nothing is left to go on with
+  if (step == experiment_.run.steps) signal = 0;  // no step is left to continue with
   finish(signal, step);
   return signal;
 }
@@ -204,7 +205,7 @@ int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_n
     folder_->require();
     tracer_->time_host(OtherEvent::write_step, [&] {
       write_trace(plan, result, begin_ns, end_ns);
-      tracer_->begin_step(plan.batch.step + 1);  // what follows is written with the next step
+      tracer_->begin_step(plan.batch.step + 1);  // later events go with the next step
     });
     if (world_.rank() == 0) report_step(plan, result, ranks);
   });
@@ -244,7 +245,7 @@ std::vector<RankStep> Training<Real>::gather(std::int64_t step_ns) {
   return all;
 }
 
-/// Collective. Of the slowest rank in each layer and pass, summed.
+/// Returns the sum over layers and passes of the slowest rank's attention. Collective.
 template <typename Real>
 std::int64_t Training<Real>::slowest_attention_ns() {
   const program::StepShape step_shape(experiment_);
@@ -326,7 +327,8 @@ void Training<Real>::measure_clock(trace::ClockPhase phase) {
   collectively(world_, [&] { writer_->write_clock(sync); });
 }
 
-/// Every minute; at first after one second, two, four, ... as short runs drift too.
+/// Whether to compare clocks: every minute; at first after one, two, four, ... seconds, as short
+/// runs drift too.
 template <typename Real>
 bool Training<Real>::clock_is_due() const {
   const std::int64_t interval = std::clamp(last_clock_ns_ - first_clock_ns_, kSecond, 60 * kSecond);

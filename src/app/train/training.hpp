@@ -24,17 +24,17 @@ namespace cadenza::app {
 template <typename Real>
 class Training {
  public:
-  /// @param from  a checkpoint or a folder of them; empty: from step 0
+  /// @param from  a checkpoint or a folder of them; empty: start at step 0
   Training(comm::Communicator& world, config::Experiment experiment, const std::string& from,
            const std::string& output);
-  /// @return the signal that ended it before its last step; 0: none
+  /// @return signal that ended the run before its last step; 0: none
   int run();
 
  private:
   using Planned = std::future<program::StepPlan>;
   Planned plan_ahead(std::int64_t step, const SparseEstimate& estimate) const;
   program::StepPlan take_plan(Planned& planned);
-  /// @return the signal that a rank caught, the same on all; 0: none
+  /// @return signal that a rank caught, the same on all ranks; 0: none
   int run_step(const program::StepPlan& plan, std::int64_t begin_ns);
   void write_trace(const program::StepPlan& plan, const exec::StepResult& result,
                    std::int64_t begin_ns, std::int64_t end_ns);
@@ -52,14 +52,14 @@ class Training {
 
   comm::Communicator& world_;
   config::Experiment experiment_;
-  config::Machine machine_;  ///< that plans are predicted for
+  config::Machine machine_;  ///< for which plans are predicted
   exec::MemoryLimit memory_limit_;
   std::unique_ptr<data::Corpus> corpus_;
   config::FileContents contents_;
   std::optional<data::Packer> packer_;
   MemoryLedger ledger_;
   std::optional<RunFolder> folder_;
-  KeptCheckpoints kept_;  ///< of rank 0
+  KeptCheckpoints kept_;  ///< on rank 0
   trace::RunInfo run_info_;
   trace::RankInfo rank_info_;
   std::optional<trace::Recorder> recorder_;
@@ -68,12 +68,12 @@ class Training {
   std::optional<exec::Executor<Real>> executor_;
   std::int64_t first_step_ = 0;
   double peak_flops_ = 0;      ///< of all ranks together
-  SparseEstimates estimates_;  ///< of sparse attention, for the steps to come
+  SparseEstimates estimates_;  ///< of sparse attention, for the next steps
   std::optional<Progress> progress_;
   std::vector<RankStep> totals_;
-  std::int64_t first_clock_ns_ = 0;  ///< when clocks were compared first
+  std::int64_t first_clock_ns_ = 0;  ///< time of the first comparison of clocks
   std::int64_t last_clock_ns_ = 0;
-  bool clock_due_ = false;  ///< the same on all ranks
+  bool clock_due_ = false;  ///< equal on all ranks
 };
 
 }  // namespace cadenza::app

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that several users share because they need it at different times.
+// Memory shared by users that need it at different times.
 #pragma once
 
 #include <algorithm>
@@ -8,16 +8,16 @@
 
 namespace cadenza::exec {
 
-/// Something that needs `size` units of memory in the stages [first, last] of a plan, -1 being the
-/// time before them.
+/// A need for `size` units of memory in the stages [first, last] of a plan; -1 is the time before
+/// them.
 struct Lifetime {
   int first = 0;
   int last = 0;
   std::int64_t size = 0;
 };
 
-/// Offsets such that what lives at the same time does not overlap: each at the lowest place that is
-/// free all its life, in the order given.
+/// Assigns offsets so that nothing alive at the same time overlaps: each gets the lowest place that
+/// is free during its whole life, in the order of the calls.
 class Arena {
  public:
   std::int64_t place(const Lifetime& life) {
@@ -48,7 +48,7 @@ class Arena {
   };
   struct Stage {
     std::vector<Placed> alive;  ///< in this stage
-    std::vector<Placed> begun;  ///< those of them whose life begins with it
+    std::vector<Placed> begun;  ///< those whose life begins with it
   };
   Stage& stage(int number) {
     const auto index = static_cast<std::size_t>(number - kFirst);

@@ -44,8 +44,8 @@ class Binder {
  private:
   const Pieces& side(Tensor what) const { return plan::is_key_side(what) ? keys_ : queries_; }
 
-  /// Both ends of a message list the moves of the same flow in the order of the plan. That is all
-  /// that makes sender and receiver agree on what lies where: messages carry no headers.
+  /// Binds the stages of a pass. Both ends of a message list the moves of the same flow in plan
+  /// order; this alone makes sender and receiver agree on the layout: messages have no headers.
   std::vector<StageBinding> bind_pass(Pass pass) {
     const plan::Plan& plan = plans_.of(pass);
     const program::Traffic& traffic = plans_.traffic(pass);
@@ -68,7 +68,7 @@ class Binder {
     return stages;
   }
 
-  /// A task reads rows of several buffers: one part for every pair of them.
+  /// Adds a task as one part for every pair of buffers whose rows it reads.
   void add_task(const plan::PlacedTask& placed, int stage, StageBinding& bound) {
     const Task& task = placed.task;
     const Range kv_heads{task.heads.begin / shape_.group(),
@@ -86,8 +86,8 @@ class Binder {
         bound.tasks.push_back({part, query_index(query, bound), key_index(key, bound)});
       });
     });
-    // Every pair must be found once. Fewer mean that the plan did not bring some rows in time;
-    // more, that two pieces hold the same rows.
+    // Every pair must be found once. Fewer mean that some rows do not arrive in time, more that two
+    // pieces hold the same rows.
     if (pairs != allowed_pairs(task)) {
       fail(ExitCode::communication,
            "rank {} does not hold all rows of its task of document {} q [{}, {}) k [{}, {})", rank_,
@@ -98,7 +98,8 @@ class Binder {
   static bool same(const RowPiece& a, const RowPiece& b) {
     return a.home == b.home && a.row == b.row && a.document == b.document && a.tokens == b.tokens;
   }
-  /// Tasks come document by document: a piece that was listed before is among the last.
+  /// Returns the index of a piece that is listed already. Tasks come document by document, so only
+  /// the last pieces can match.
   static std::optional<int> listed(const std::vector<RowPiece>& pieces, const RowPiece& piece) {
     for (std::size_t i = pieces.size(); i > 0 && pieces[i - 1].document == piece.document; --i) {
       if (same(pieces[i - 1], piece)) return static_cast<int>(i - 1);
@@ -118,7 +119,7 @@ class Binder {
     return static_cast<int>(bound.keys.size()) - 1;
   }
 
-  /// Of rows of one stripe.
+  /// Positions of the rows of one stripe.
   kernels::Positions positions_of(const RowPiece& piece) const {
     const plan::TokenOrder& order = plans_.forward.workload.order;
     const std::int64_t length = plans_.forward.workload.lengths[at(piece.document)];
@@ -134,8 +135,8 @@ class Binder {
     return positions;
   }
 
-  /// Moves of inputs or results to or from a peer, in plan order, token by token, which is the same
-  /// on both ends.
+  /// Adds the message with the moves of inputs or results to or from a peer, in plan order and
+  /// token by token, which is the same on both ends.
   void add_message(const plan::Stage& stage, program::Indices moves, Rank peer,
                    MessageSet& result) const {
     const std::int64_t offset = result.bytes;
@@ -163,12 +164,13 @@ class Binder {
     }
   }
 
-  /// Buffers live from their post to their wait: program/exchange.cpp says when those are.
+  /// Assigns memory to messages. Buffers live from their post to their wait (see
+  /// program/exchange.cpp):
   /// - Inputs of stage s are posted once the last row has arrived that this rank passes on in it or
-  ///   in an earlier stage (`ready`; -1: before all tasks), and waited for before the tasks of s.
-  /// - Results of stage s are posted after the tasks of s - 1. They are waited for after the tasks
-  ///   of s, or, behind the last stage with tasks, when attention ends: they live to the end.
-  /// Two buffers share memory only where these spans do not overlap.
+  ///   in an earlier stage (`ready`; -1: before all tasks), and awaited before the tasks of s.
+  /// - Results of stage s are posted after the tasks of s - 1. They are awaited after the tasks of
+  ///   s or, behind the last stage with tasks, when attention ends: those live to the end.
+  /// Two buffers share memory only if these spans do not overlap.
   void place_messages(const program::Traffic& traffic, std::vector<StageBinding>& stages) {
     const int count = static_cast<int>(stages.size());
     int end_of_tasks = count;
@@ -186,8 +188,8 @@ class Binder {
     binding_.message_bytes = std::max(binding_.message_bytes, arena.size());
   }
 
-  /// Where nothing arrives, nothing is waited for: the sends may last till the exchange ends, which
-  /// is when AttentionExchange::finish completes them.
+  /// Places the buffers of one direction. Without receives nobody waits: the sends may last until
+  /// the exchange ends, when AttentionExchange::finish completes them.
   static void place_direction(Direction& direction, int posted, int ended, int end, Arena& arena) {
     if (direction.receives.messages.empty()) ended = end;
     for (MessageSet* messages : {&direction.sends, &direction.receives}) {
@@ -219,8 +221,8 @@ HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align) {
     const plan::Home& at = workload.homes[i];
     const Range queries = workload.queries_of(static_cast<std::size_t>(at.document));
     const bool mine = workload.queries.empty() || queries.contains(at.tokens);
-    // The plans of both halves list all homes. The rows must come out the same whichever of the two
-    // is bound: index 0 has the rows of the first half.
+    // The plans of both halves list all homes. The rows must be the same whichever of the two is
+    // bound: index 0 has the rows of the first half.
     const std::size_t part = mine == (plans.half == 0) ? 0 : 1;
     pieces[part].push_back({at.document, at.tokens, {}, true, rows[part], -1});
     rows[part] += at.tokens.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of rows on their way into messages and out of them, on the device.
+// Device kernels that copy elements of rows into and out of messages.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,22 @@ namespace cadenza::exec {
 
 using Elements = Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>;
 
-/// Rows of a buffer of which `width` elements belong to a message, where they lie one after
-/// another.
+/// Rows of a buffer, `width` elements of each of which belong to a message, where they are
+/// contiguous.
 struct StridedRows {
   std::int64_t rows = 0;
   std::int64_t width = 0;
-  std::int64_t stride = 0;  ///< elements from a row to the next in the buffer
+  std::int64_t stride = 0;  ///< elements between the begins of two rows in the buffer
 
   std::int64_t count() const { return rows * width; }
   bool contiguous() const { return width == stride || rows <= 1; }
-  /// Where the i-th element of the message lies in the buffer.
+  /// Returns the place in the buffer of the i-th element of the message.
   KOKKOS_INLINE_FUNCTION std::int64_t place(std::int64_t i) const {
     return i / width * stride + i % width;
   }
 };
 
-/// Calls each(element of the message, element of the buffer).
+/// Calls each(i, j) for element i of the message, which is element j of the buffer.
 template <typename Each>
 void for_each_element(const char* label, const StridedRows& rows, const Each& each) {
   if (rows.contiguous()) {
@@ -40,14 +40,14 @@ void for_each_element(const char* label, const StridedRows& rows, const Each& ea
   }
 }
 
-/// Buffer to message.
+/// Copies from buffer to message.
 template <typename T>
 void pack_elements(const T* buffer, T* message, const StridedRows& rows) {
   for_each_element(
       "pack_rows", rows, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { message[m] = buffer[b]; });
 }
 
-/// Message to buffer.
+/// Copies from message to buffer.
 template <typename T>
 void place_elements(const T* message, T* buffer, const StridedRows& rows) {
   for_each_element(
@@ -61,8 +61,8 @@ void add_elements(const T* message, T* buffer, const StridedRows& rows) {
       "add_rows", rows, KOKKOS_LAMBDA(std::int64_t m, std::int64_t b) { buffer[b] += message[m]; });
 }
 
-/// Buffer to message, or message to buffer, where the message's elements may lie at any address:
-/// statistics follow shorter inputs.
+/// Copies between buffer and message where the message's elements may be unaligned: statistics
+/// follow shorter inputs.
 template <typename T>
 void pack_unaligned(const T* buffer, std::byte* message, const StridedRows& rows) {
   for_each_element(
@@ -78,7 +78,7 @@ void place_unaligned(const std::byte* message, T* buffer, const StridedRows& row
       });
 }
 
-/// Zeroes them in the buffer.
+/// Zeroes the rows' elements in the buffer.
 template <typename T>
 void clear_elements(T* buffer, const StridedRows& rows) {
   for_each_element(

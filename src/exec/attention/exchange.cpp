@@ -26,7 +26,7 @@ T* as(const std::byte* bytes) {
   return reinterpret_cast<T*>(bytes);
 }
 
-/// One number per row and head.
+/// Whether the tensor has one number per row and head.
 bool is_statistic(Tensor what) {
   return what == Tensor::lse || what == Tensor::delta;
 }
@@ -82,7 +82,7 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
     bindings_.push_back(exec::bind(*plans, pool_.rank(), align));
     needs.add(bindings_.back(), copies);
   }
-  // All messages of the step before are complete (finish), so nobody reads what grows here.
+  // finish() completed all messages of the previous step, so nobody reads what grows here.
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
   buffer_.grow(needs.message_bytes);
   bind_tasks();
@@ -99,7 +99,8 @@ void AttentionExchange<Real>::bind_tasks() {
       lists.resize(stages.size());
       for (std::size_t stage = 0; stage < stages.size(); ++stage) {
         lists[stage].tasks = stages[stage].tasks;
-        // Messages of later stages move on inside the kernels: MPI does so only when it is called.
+        // Messages of later stages make progress inside the kernels: MPI moves them only when
+        // called.
         lists[stage].progress = {make_progress, &pool_};
       }
     }
@@ -110,9 +111,9 @@ template <typename Real>
 void AttentionExchange<Real>::set_context(const AttentionContext<Real>& context) {
   const bool same = context.tick == context_.tick && context.layer == context_.layer &&
                     context.pass == context_.pass && context.recompute == context_.recompute;
-  // All layers and ticks use the same message memory: what was sent from it must have left before
-  // the next context packs into it. A second call with the same context must not wait here: its
-  // messages are meant to travel while tasks run.
+  // All layers and ticks use the same message memory: sends must have left it before the next
+  // context packs into it. A second call with the same context must not wait here: its messages are
+  // meant to travel while tasks run.
   if (!same) finish();
   context_ = context;
   workspace_.use_copy(bound().keeps_inputs ? context.copy : 0);
@@ -237,8 +238,8 @@ StridedRows AttentionExchange<Real>::stride_of(const Segment& segment) const {
   return {segment.rows, segment.heads.size() * elements, segment.row_heads * elements};
 }
 
-/// Gradients that leave are cleared behind them: the workspace holds
-/// zeros whenever no backward pass is adding to it, so the next one need not clear it.
+/// Packs messages. Clears gradients that leave: the workspace holds zeros whenever no backward pass
+/// adds to it, so that the next one need not clear it.
 template <typename Real>
 void AttentionExchange<Real>::pack(const MessageSet& messages) {
   for (const Segment& segment : messages.segments) {
@@ -259,8 +260,8 @@ void AttentionExchange<Real>::pack(const MessageSet& messages) {
   }
 }
 
-/// The rows that were packed are free at once; the message memory is taken until the messages are
-/// complete.
+/// Starts messages of a stage. The packed rows are free at once, the message memory when the
+/// messages are complete.
 template <typename Real>
 void AttentionExchange<Real>::start_messages(Operation operation, int stage) {
   const StageCall call = call_of(operation, stage);
@@ -276,15 +277,16 @@ void AttentionExchange<Real>::start_messages(Operation operation, int stage) {
   messages_.start(call, receives_, sends_, [&] { pack(direction.sends); });
 }
 
-/// After it, the rows that arrived may be read by this stage's tasks and passed on by later stages.
+/// Completes messages of a stage. Afterwards its tasks may read the rows that arrived, and later
+/// stages may pass them on.
 template <typename Real>
 void AttentionExchange<Real>::complete_messages(Operation operation, int stage) {
   messages_.complete(call_of(operation, stage),
                      [&] { unpack(direction_of(operation, stage).receives); });
 }
 
-/// Segments are taken in the order of the plan, whoever sent first: results merge and add up in an
-/// order that does not depend on time, so losses are the same bits in every run.
+/// Unpacks segments in plan order, whichever sender was first: results merge and add up in an order
+/// that does not depend on time, so losses are bitwise the same in every run.
 template <typename Real>
 void AttentionExchange<Real>::unpack(const MessageSet& messages) {
   for (const Segment& segment : messages.segments) {
@@ -295,7 +297,7 @@ void AttentionExchange<Real>::unpack(const MessageSet& messages) {
       add_elements<Sum>(as<const Sum>(source),
                         sums_of(segment.home, segment.what, segment.row + segment.heads.begin),
                         stride_of(segment));
-    } else if (!segment.home) {  // LSE that arrives at home is merged with its O
+    } else if (!segment.home) {  // an LSE that arrives at home is merged with its O
       place_input(segment, source);
     }
   }
@@ -310,7 +312,7 @@ void AttentionExchange<Real>::place_input(const Segment& segment, const std::byt
   }
   place_elements<Real>(as<const Real>(source), inputs_of(false, segment.what, head_row),
                        stride_of(segment));
-  // Tasks merge into O and LSE, so the rows of a query begin as those of no keys. The backward pass
+  // Tasks merge into O and LSE, so a query's rows begin as attention to no keys. The backward pass
   // only reads LSE, which travels with Q.
   if (segment.what != Tensor::q || context_.pass == Pass::backward) return;
   attention::initialise(sums_of(false, Tensor::o, segment.row),
@@ -336,8 +338,8 @@ void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Seg
                                 out.rows, shape_.head_dim);
 }
 
-/// The tasks of a stage with the rows of this layer: the binding holds offsets, for all layers, and
-/// the home rows are those of the layer's activations.
+/// Returns the tasks of a stage with the row addresses of this layer: the binding holds offsets for
+/// all layers, and home rows are those of the layer's activations.
 template <typename Real>
 kernels::TaskList<Real>& AttentionExchange<Real>::tasks_of(int stage) {
   const StageBinding& bound = stage_of(stage);
@@ -365,7 +367,7 @@ kernels::TaskList<Real>& AttentionExchange<Real>::tasks_of(int stage) {
   return list;
 }
 
-/// Of all that was computed with indices since the step began.
+/// FLOPs of the pairs computed with indices since the step began.
 template <typename Real>
 double AttentionExchange<Real>::sparse_flops(const kernels::TaskList<Real>& list) const {
   const std::size_t count = list.index->place(list.index->documents(), 0);
@@ -374,7 +376,7 @@ double AttentionExchange<Real>::sparse_flops(const kernels::TaskList<Real>& list
   return pairs * 4.0 * shape_.head_dim * (context_.pass == Pass::forward ? 1 : kBackwardFlopsRatio);
 }
 
-/// Of the documents that have no index.
+/// FLOPs of the documents without an index.
 template <typename Real>
 double AttentionExchange<Real>::dense_flops(const kernels::TaskList<Real>& list) const {
   double flops = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between an index exchange, which carries messages and patterns, and the ways to choose
-// patterns: one file each beside this one.
+// The interface between an index exchange, which carries messages and patterns, and the estimators
+// that choose patterns: one file each in this folder.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@
 
 namespace cadenza::exec {
 
-/// Copies numbers into or out of a message, and moves on in it.
+/// Copies numbers into or out of a message and advances its pointer.
 template <typename T>
 void write(std::byte*& to, const T* from, std::int64_t count) {
   const std::size_t bytes = at(count) * sizeof(T);
@@ -34,12 +34,12 @@ void read(const std::byte*& from, T* to, std::int64_t count) {
   from += bytes;
 }
 
-/// A run of this rank's keys of a document.
+/// Consecutive keys of a document on this rank.
 struct KeyRun {
   plan::TextRun text;
-  std::int64_t row = 0;   ///< of its first key among this rank's rows
-  std::int64_t held = 0;  ///< of its first key among this rank's keys of the document
-  std::size_t home = 0;   ///< of this rank's homes of the document
+  std::int64_t row = 0;   ///< of the first key among this rank's rows
+  std::int64_t held = 0;  ///< of the first key among this rank's keys of the document
+  std::size_t home = 0;   ///< index of the home among this rank's homes of the document
 };
 
 /// A sparse document of a tick, as a rank sees it.
@@ -49,39 +49,39 @@ struct IndexDocument {
   plan::OwnedIndex owned;
   std::vector<KeyRun> runs;
   std::vector<plan::Home> homes;  ///< of this rank
-  std::int64_t keys = 0;          ///< held
+  std::int64_t keys = 0;          ///< number of keys held
   bool holds() const { return keys > 0; }
-  /// Of this rank's rows, the one of a token that it holds, as the plan counts it.
+  /// Returns the row on this rank of a token that it holds, as the plan counts tokens.
   std::int64_t row_of(std::int64_t token) const;
 };
 
-/// Chooses the patterns of a layer that this rank owns. State of one layer at a time.
+/// Chooses the patterns that this rank owns. Holds the state of one layer at a time.
 template <typename Real>
 class IndexEstimator {
  public:
   using Sum = Accumulator<Real>;
-  /// Takes the pattern of an owned document and head.
+  /// Receives the pattern of an owned document and head.
   using Keep = std::function<void(const IndexDocument&, std::int64_t head, SparsePattern)>;
 
   virtual ~IndexEstimator() = default;
 
-  /// Before the first round of a layer.
+  /// Begins a layer, before its first round.
   /// @param rules  of the layer, by head; empty: the plan's
-  /// @param q, k  this rank's rows where the model has them; k is rotated
+  /// @param q, k  this rank's rows in the model's buffers; k is rotated
   virtual void begin(const plan::Workload& workload, std::span<IndexDocument> documents,
                      std::span<const SparseRule> rules, const Real* q, const Real* k) = 0;
-  /// Rows of a move, as plan::index_bytes counts them.
+  /// Packs the rows of a move, with the bytes that plan::index_bytes counts.
   virtual void pack(const plan::Move& move, std::byte*& to) = 0;
   virtual void unpack(const plan::Move& move, const std::byte*& from) = 0;
-  /// What a round is followed by; all messages of it are there.
-  /// @param sample  the layer's recall is asked for
+  /// Runs the computation after a round, whose messages have all arrived.
+  /// @param sample  whether this step measures the recall of the layer
   virtual void estimate(plan::IndexRound round, bool sample, const Keep& keep) = 0;
-  /// Of the layer, if it was sampled.
-  /// @param lse  [rows, heads] after the forward pass, where the model has it
+  /// Returns the recall of the layer, if it was sampled.
+  /// @param lse  [rows, heads] after the forward pass, in the model's buffers
   virtual Recall recall(const Sum* lse) = 0;
 };
 
-/// The document of a move.
+/// Returns the document of a move.
 inline IndexDocument& document_of(std::span<IndexDocument> documents, int number) {
   for (IndexDocument& document : documents) {
     if (document.parts.document == number) return document;
@@ -100,7 +100,7 @@ template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_xattention(
     const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
 
-/// Bytes that an estimator holds while it chooses: of a document on a holder.
+/// Bytes that an estimator holds for one document on one holder while it chooses.
 std::int64_t estimator_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
                              std::size_t holder);
 std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
@@ -108,8 +108,8 @@ std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::In
 std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
                               std::size_t holder);
 
-/// Expects the largest logits of a document's queries to be finite: a pattern is chosen by shares
-/// of e^(logit - largest), and of NaN it would be any.
+/// Requires finite largest logits of a document's queries: a pattern is chosen by shares of
+/// e^(logit - largest), and NaN would make it arbitrary.
 /// @throws Error(numerics)
 template <typename Sum>
 void require_finite(const IndexDocument& document, std::int64_t head,
@@ -123,7 +123,7 @@ void require_finite(const IndexDocument& document, std::int64_t head,
   }
 }
 
-/// Device memory as the host sees it: a copy where it is other memory.
+/// Device memory as the host sees it: a host copy if it is elsewhere.
 template <typename T>
 auto on_host(const T* data, std::int64_t count) {
   using Rows = Kokkos::View<const T*, typename Array<T>::memory_space,
@@ -131,9 +131,9 @@ auto on_host(const T* data, std::int64_t count) {
   return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, Rows(data, at(count)));
 }
 
-/// Fills `to` with rows of queries, rotated: [tokens, heads, head_dim].
-/// @param tokens  as the plan counts them; rows of the model that lie one after another
-/// @param q  of the first of them
+/// Writes rotated rows of queries to `to`: [tokens, heads, head_dim].
+/// @param tokens  as the plan counts them; contiguous rows of the model
+/// @param q  row of the first token
 template <typename Real>
 void rotate_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
                     const Real* q, const kernels::AttentionShape& shape,

@@ -18,10 +18,10 @@ using program::Pass;
 
 }  // namespace
 
-/// Pairs by document and head of a tick, over the layers of a step.
+/// Computed pairs by document and head of a tick, over the layers of a step.
 template <typename Real>
 struct IndexExchange<Real>::Counts {
-  std::vector<std::int64_t> expected;  ///< of the patterns that this rank owns
+  std::vector<std::int64_t> expected;  ///< pairs of the patterns that this rank owns
   std::vector<std::int64_t> computed;  ///< by this rank's tasks
 };
 
@@ -156,7 +156,7 @@ typename IndexExchange<Real>::Place IndexExchange<Real>::place() const {
   return {context_->tick, context_->layer, context_->pass, context_->recompute};
 }
 
-/// Before a layer's first round, which may have no messages here, or no work.
+/// Begins a layer before its first round, which may have neither messages nor work on this rank.
 template <typename Real>
 void IndexExchange<Real>::begin_layer() {
   if (place() == begun_at_) return;
@@ -209,7 +209,7 @@ void IndexExchange<Real>::finish() {
 
 template <typename Real>
 StageCall IndexExchange<Real>::call_of(Operation operation, IndexRound round) const {
-  // Beside those of AttentionExchange: these are of the second half, which sparse attention lacks.
+  // The channels of the second half are free: sparse attention has no ping-pong.
   const int channel = 4 * static_cast<int>(round) + 1;
   return {.over = pool_,
           .operation = operation,
@@ -232,7 +232,7 @@ void IndexExchange<Real>::start_messages(IndexRound round) {
   if (round == IndexRound::observed) begin_layer();
   std::vector<Bytes>& sending = sending_[round];
   std::vector<Bytes>& receiving = receiving_[round];
-  messages_.finish_channel(call);  // before its memory is taken again
+  messages_.finish_channel(call);  // before its memory is reused
   sending.clear();
   receiving.clear();
   std::vector<comm::Send> sends;
@@ -295,7 +295,7 @@ void IndexExchange<Real>::unpack(const plan::Move& move, const std::byte*& from)
   }
 }
 
-/// What this rank's patterns are there for: a pass of a layer. Once in each.
+/// Starts collecting the patterns of a pass of a layer, once in each.
 template <typename Real>
 void IndexExchange<Real>::enter() {
   if (place() == entered_at_) return;
@@ -337,7 +337,7 @@ void IndexExchange<Real>::use(const AttentionContext<Real>& context,
   if (tick_->documents.empty()) return;  // all are dense
   enter();
   if (!is_built_) {
-    // Heads that this rank does not compute have a pattern as well: the index is whole.
+    // Heads that this rank does not compute get a pattern too: the index is whole.
     const SparseRule& rule = tick_->workload().sparse;
     for (const IndexDocument& document : tick_->documents) {
       for (std::int64_t head = 0; head < shape_.heads; ++head) {
@@ -352,8 +352,8 @@ void IndexExchange<Real>::use(const AttentionContext<Real>& context,
   list.pairs = counts().computed.data();
 }
 
-/// Each pair of an index must have been computed once, wherever its task ran: rectangles that cover
-/// a document say nothing of the pairs inside.
+/// Checks that each pair of an index was computed once, wherever its task ran: that rectangles
+/// cover a document says nothing about the pairs inside them.
 template <typename Real>
 void IndexExchange<Real>::require_all_computed() {
   for (Tick& tick : ticks_) {

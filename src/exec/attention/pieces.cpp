@@ -22,7 +22,8 @@ Pieces::Pieces(const program::TickPlans& plans, Rank rank, const HomeRows& home,
         static_cast<int>(std::max(plans.forward.stages.size(), plans.backward.stages.size())));
 }
 
-/// Queries are rotated by their positions, which rise evenly inside a run of a stripe only.
+/// Adds the pieces at home. Queries are rotated by their positions, which ascend evenly only inside
+/// a run of a stripe.
 void Pieces::add_home(const plan::Workload& workload, const HomeRows& home, bool keys) {
   const int heads = keys ? workload.shape.kv_heads : workload.shape.heads;
   const plan::TokenOrder& order = workload.order;
@@ -48,7 +49,7 @@ void Pieces::add_home(const plan::Workload& workload, const HomeRows& home, bool
   }
 }
 
-/// What a stage brings of a document is one piece where it touches.
+/// Adds the pieces that arrive. Adjacent rows of a document that arrive in one stage are one piece.
 void Pieces::add_arriving(const program::TickPlans& plans, Rank rank, Tensor what) {
   const program::Traffic& traffic = plans.forward_traffic;
   for (int s = 0; s < traffic.stages(); ++s) {

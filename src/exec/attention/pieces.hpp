@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queries or the keys that a rank ever holds in a tick, at home or in its workspace, by
+// All queries, or all keys, that a rank holds during a tick, at home or in its workspace, by
 // document.
 #pragma once
 
@@ -16,15 +16,15 @@ class Pieces {
   static constexpr int kAnyStage = -1;
 
   Pieces() = default;
-  /// @param keys  keys and values; otherwise queries
+  /// @param keys  true: keys and values; false: queries
   Pieces(const program::TickPlans& plans, Rank rank, const HomeRows& home, bool keys);
 
-  /// Head rows of the workspace: rows that are needed at different times share them.
+  /// Head rows of the workspace; rows needed at different times share memory.
   std::int64_t workspace_rows() const { return workspace_rows_; }
 
-  /// Calls visit(piece) for all pieces that hold some of `tokens` with all of `heads`, ascending by
+  /// Calls visit(piece) for all pieces that hold some of `tokens` and all of `heads`, ascending by
   /// token.
-  /// @param stage  only what is there when its tasks run
+  /// @param stage  only pieces that are present when its tasks run
   template <typename Visit>
   void for_each(int document, Range tokens, Range heads, int stage, Visit&& visit) const {
     for (const Held& held : overlapping(pieces_, document, tokens)) {
@@ -37,9 +37,9 @@ class Pieces {
  private:
   struct Held : RowPiece {
     int last = 0;            ///< last stage that reads it
-    std::int64_t reach = 0;  ///< how far it and those of the document before it reach
+    std::int64_t reach = 0;  ///< largest end of the document's pieces up to this one
   };
-  /// All pieces of the document that may hold some of `tokens`.
+  /// Returns all pieces of the document that may hold some of `tokens`.
   template <typename List>
   static auto overlapping(List& pieces, int document, Range tokens) {
     const auto begin = std::ranges::partition_point(pieces, [&](const Held& held) {

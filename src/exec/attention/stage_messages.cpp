@@ -21,7 +21,7 @@ void StageMessages::post(const StageCall& call, std::span<const comm::Receive> r
   call.over.post(receives, sends, call.channel);
   tracer_.count_sent(bytes_of(sends));
   if (sends.empty() || !receives.empty()) return;
-  // No wait will follow.
+  // No wait follows.
   sending_.push_back({&call.over, call.channel});
   for (const comm::Send& each : sends) {
     record(call, each.to, std::ssize(each.data), true, posted.since_ns);
@@ -40,8 +40,9 @@ std::span<const comm::Receive> StageMessages::wait(const StageCall& call) {
   return posted.receives;
 }
 
-/// Both ends hash the same numbers, so the trace can join them without any exchange. `recompute`
-/// tells the repeated forward pass from the first one, whose other numbers are the same.
+/// Records a message. Both ends hash the same numbers, so the trace can join them without an
+/// exchange. `recompute` distinguishes the repeated forward pass from the first one, whose other
+/// numbers are the same.
 void StageMessages::record(const StageCall& call, int peer, std::int64_t bytes, bool sends,
                            std::int64_t since_ns) {
   const Rank other = members_[at(peer)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of vertical-slash patterns: cadenza/kernels/observe.hpp over the keys of each rank,
-// with sums over ranks between the passes.
+// Chooses vertical-slash patterns: runs the passes of cadenza/kernels/observe.hpp over each rank's
+// keys, and sums over ranks between the passes.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,7 +18,7 @@ using plan::IndexRound;
 using plan::Tensor;
 
 constexpr std::int64_t kObserved = kernels::kObserved;
-/// Keys of a job: enough to keep a thread busy, few enough to keep all busy.
+/// Keys of a job: enough for a thread, few enough to occupy all threads.
 constexpr std::int64_t kJobKeys = 1024;
 
 template <typename Real>
@@ -38,7 +38,7 @@ class VerticalSlash final : public IndexEstimator<Real> {
   Recall recall(const Sum* lse) override;
 
  private:
-  /// What becomes of one head of a document, in the order of the rounds.
+  /// State of one head of a document, in the order of the rounds.
   struct Head {
     std::vector<Sum> queries;  ///< [head_dim, kObserved]
     std::vector<Sum> scores;   ///< [keys held, kObserved]
@@ -50,7 +50,7 @@ class VerticalSlash final : public IndexEstimator<Real> {
     std::vector<std::vector<std::uint32_t>> slashes;  ///< by home of this rank
   };
   struct Jobs;
-  /// A row of this rank and what its query gives to all keys.
+  /// A row of this rank and the log-sum-exp of its query over all keys.
   struct Sampled {
     std::int64_t head_row;
     double lse;
@@ -83,7 +83,8 @@ class VerticalSlash final : public IndexEstimator<Real> {
   std::vector<Sampled> sampled_;
 };
 
-/// The observed queries at home, rotated: a document's wherever this rank has some.
+/// Gathers and rotates the observed queries at home, for every document of which this rank has
+/// some.
 template <typename Real>
 void VerticalSlash<Real>::begin(const plan::Workload& workload, std::span<IndexDocument> documents,
                                 std::span<const SparseRule> rules, const Real* q, const Real* k) {
@@ -214,8 +215,8 @@ void VerticalSlash<Real>::estimate(IndexRound round, bool sample_layer, const Ke
   }
 }
 
-/// The passes of cadenza/kernels/observe.hpp over a tick: jobs with results of their own, so that
-/// threads share nothing.
+/// The passes of cadenza/kernels/observe.hpp over a tick; every job has its own results, so threads
+/// share nothing.
 template <typename Real>
 struct VerticalSlash<Real>::Jobs {
   struct Own {
@@ -388,7 +389,8 @@ void VerticalSlash<Real>::add_mass(const IndexDocument& document, Range tokens, 
   }
 }
 
-/// The log-sum-exp of the observed queries at home over all keys, which the sums of all ranks are.
+/// Notes the log-sum-exp over all keys of the observed queries at home; the sums of all ranks give
+/// it.
 template <typename Real>
 void VerticalSlash<Real>::sample() {
   for (const IndexDocument& document : documents_) {
@@ -407,7 +409,8 @@ void VerticalSlash<Real>::sample() {
   }
 }
 
-/// Of a softmax over all keys, those that the pattern keeps hold e^(its log-sum-exp - of all).
+/// Returns the recall: in a softmax over all keys, the kept ones have the share e^(lse of the kept
+/// - lse of all).
 template <typename Real>
 Recall VerticalSlash<Real>::recall(const Sum* lse) {
   Recall recall;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of patterns of blocks by sums over antidiagonals (XAttention, arXiv 2503.16428): the
-// owner of some rows gets their queries and all keys before their end, and decides alone, so that
-// no sum over ranks has an order.
+// Chooses patterns of blocks by sums over antidiagonals (XAttention, arXiv 2503.16428): the owner
+// of some rows gets their queries and all keys before their end and decides alone, so that no sum
+// over ranks depends on an order.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -42,10 +42,10 @@ class XAttention final : public IndexEstimator<Real> {
  private:
   /// Rows of a document.
   struct Rows {
-    // At home, by home of this rank.
+    // At home, by this rank's homes of the document.
     std::vector<std::vector<Real>> queries;  ///< [tokens, heads, head_dim], rotated
     std::vector<std::vector<Real>> keys;     ///< [tokens, kv_heads, head_dim]
-    // Of what this rank owns, in the order of the text.
+    // Owned by this rank, in text order.
     std::vector<std::vector<Real>> owned_queries;  ///< by owned head: [owned tokens, head_dim]
     std::vector<std::vector<Real>> owned_keys;     ///< by their key heads: [tokens, head_dim]
   };
@@ -78,7 +78,7 @@ void XAttention<Real>::begin(const plan::Workload& workload, std::span<IndexDocu
                              std::span<const SparseRule>, const Real* q, const Real* k) {
   workload_ = &workload;
   documents_ = documents;
-  rows_.resize(documents.size());  // and keep their memory from layer to layer
+  rows_.resize(documents.size());  // keeps their memory from layer to layer
   recall_ = {};
   const std::int64_t query_row = std::int64_t{shape_.heads} * shape_.head_dim;
   const std::int64_t key_row = std::int64_t{shape_.kv_heads} * shape_.head_dim;
@@ -134,7 +134,7 @@ void XAttention<Real>::for_each_row(const IndexDocument& document, const plan::M
   }
 }
 
-/// What this rank needs of its own rows, as if it had come in a message.
+/// Copies what this rank needs of its own rows, as if it had come in a message.
 template <typename Real>
 void XAttention<Real>::take_own(const IndexDocument& document) {
   for (const plan::IndexNeed& need : plan::index_needs(
@@ -183,7 +183,7 @@ void XAttention<Real>::unpack(const plan::Move& move, const std::byte*& from) {
   }
 }
 
-/// Rows of blocks that are chosen together, and their masses.
+/// Rows of blocks whose pattern is chosen together, and their masses.
 template <typename Real>
 struct XAttention<Real>::Chosen {
   const IndexDocument* document;
@@ -258,7 +258,8 @@ void XAttention<Real>::estimate(IndexRound round, bool sample, const Keep& keep)
   }
 }
 
-/// Of the last queries that this rank owns: what the pattern keeps of their attention.
+/// Adds the recall of the last queries that this rank owns: the share of their attention that the
+/// pattern keeps.
 template <typename Real>
 void XAttention<Real>::add_recall(const IndexDocument& document, std::int64_t head,
                                   const SparsePattern& pattern) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI between devices: directly, where their memory is the host's, or through host memory.
+// MPI between devices: directly if their memory is the host's, otherwise through host memory.
 #include "cadenza/exec/device_communicator.hpp"
 
 #include <deque>
@@ -19,7 +19,7 @@ using comm::ConstNumbers;
 using comm::Numbers;
 using comm::Reduction;
 
-/// MPI is given the tensors' own addresses.
+/// Gives MPI the tensors' own addresses.
 class DirectCommunicator final : public DeviceCommunicator {
  public:
   using DeviceCommunicator::DeviceCommunicator;
@@ -50,16 +50,16 @@ class DirectCommunicator final : public DeviceCommunicator {
   bool test(int channel) override { return group().test(channel); }
 
  private:
-  /// The group, once kernels have written what is sent and read what is overwritten.
+  /// Returns the group once kernels have written the send buffers and read what receives overwrite.
   comm::Communicator& ready() {
     fence();
     return group();
   }
 };
 
-/// MPI is given copies in host memory. Every call waits for the stream before MPI touches a block,
-/// and so for the copies from that block that an earlier call left on the stream; nothing waits for
-/// copies to the device, which are before the kernels that read them.
+/// Gives MPI copies in host memory. Every call waits for the stream before MPI touches a block, and
+/// so also for copies from that block that an earlier call left on the stream. Nothing waits for
+/// copies to the device: the stream runs them before the kernels that read them.
 class StagedCommunicator final : public DeviceCommunicator {
  public:
   using DeviceCommunicator::DeviceCommunicator;
@@ -136,9 +136,9 @@ class StagedCommunicator final : public DeviceCommunicator {
     Staging::Lease from;
     std::span<std::byte> to;
   };
-  /// What was posted on a channel and not waited for.
+  /// Messages posted on a channel and not yet awaited.
   struct Pending {
-    std::deque<Staging::Lease> sent;  // deques: references stay
+    std::deque<Staging::Lease> sent;  // deques keep references valid
     std::deque<Arrival> arrivals;
   };
 
@@ -150,7 +150,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   }
   Staging staging_;
   std::map<int, Pending> pending_;
-  std::vector<comm::Receive> receives_;  ///< of a call; kept for their memory
+  std::vector<comm::Receive> receives_;  ///< of one call; kept to reuse memory
   std::vector<comm::Send> sends_;
 };
 
@@ -192,7 +192,7 @@ std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator&
   switch (choose_transport(transport, transport == config::Transport::automatic)) {
     case config::Transport::nccl:
       if (group.size() > 1) return std::make_unique<nccl::Communicator>(group, purpose);
-      [[fallthrough]];  // to itself a rank sends nothing that is worth a communicator
+      [[fallthrough]];  // a single rank sends nothing that is worth a communicator
     case config::Transport::staged:
       return std::make_unique<StagedCommunicator>(group);
     case config::Transport::automatic:

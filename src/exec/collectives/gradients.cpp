@@ -13,13 +13,13 @@ auto part(const View& view, Range range) {
       view, std::pair(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.end)));
 }
 
-/// The same where collectives read and write them.
+/// The elements [range) as collectives read and write them.
 template <typename T>
 std::span<T> elements_of(T* data, Range range) {
   return {data + range.begin, static_cast<std::size_t>(range.size())};
 }
 
-/// Bytes of every rank's part.
+/// Bytes of each rank's part of a bucket.
 template <typename Sum>
 std::vector<std::int64_t> byte_counts(const GradientShards::Bucket& bucket) {
   std::vector<std::int64_t> bytes = bucket.counts;
@@ -145,7 +145,7 @@ std::vector<Accumulator<Real>> GradientReducer<Real>::gather_moment(const Array<
   for (std::size_t index = 0; index < posted_ns_.size(); ++index) {
     const GradientShards::Bucket& bucket = shares_.buckets()[index];
     const Range mine = bucket.of(rank());
-    std::int64_t at = 0;  // of this share among the owned elements
+    std::int64_t at = 0;  // first element of this share among the owned ones
     for (const Range& range : parameters_.owned) {
       if (range.begin < mine.begin) at += range.size();
     }

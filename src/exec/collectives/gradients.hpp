@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of gradients over the ranks that hold the same parameters, layer by layer while the backward
-// pass still runs, and the parameters' way back where every rank updates a share (ZeRO-1, arXiv
+// Sums gradients over the ranks that hold the same parameters, layer by layer while the backward
+// pass runs, and gathers updated parameters if every rank updates a share (ZeRO-1, arXiv
 // 1910.02054).
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace cadenza::exec {
 
-/// What each of `ranks` owns of the flat arrays, bucket by bucket (every layer, then the rest): a
-/// bucket's elements in equal parts, in rank order.
+/// The shares of the flat arrays that each of `ranks` owns, bucket by bucket (every layer, then the
+/// rest): a bucket is cut into equal parts, in rank order.
 class GradientShards {
  public:
   GradientShards(const model::ParameterTable& table, int ranks);
@@ -24,7 +24,7 @@ class GradientShards {
     Range of(int rank) const;
   };
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// A layer's bucket has the layer's number; the rest follows.
+  /// Number of layers: bucket i < layers() is layer i; the rest follows.
   std::size_t layers() const { return layers_; }
   std::vector<Range> owned(int rank) const;
 
@@ -41,17 +41,17 @@ class GradientReducer {
   using Sum = Accumulator<Real>;
 
   /// @param replicas  ranks with the same parameters
-  /// @param shards    every rank owns a share: parameters.owned is GradientShards::owned
+  /// @param shards    whether every rank owns a share: parameters.owned is GradientShards::owned
   GradientReducer(model::Parameters<Real>& parameters, DeviceCommunicator& replicas, bool shards,
                   Tracer& tracer, MemoryLedger& ledger);
 
-  /// Starts a layer's sum: its gradients are complete on this rank.
+  /// Starts the sum of a layer whose gradients are complete on this rank.
   void post_layer(int layer);
-  /// Sums what is not in a layer and completes everything.
+  /// Sums the gradients outside layers and completes all sums.
   void finish();
-  /// Updated parameters from their owners.
+  /// Gathers updated parameters from their owners.
   void gather_parameters();
-  /// Moments of all elements, on the host, from their owners. Collective.
+  /// Returns the moments of all elements, gathered from their owners, in host memory. Collective.
   std::vector<Sum> gather_moment(const Array<Sum>& moment);
 
  private:
@@ -64,7 +64,7 @@ class GradientReducer {
   bool shards_;
   Tracer& tracer_;
   GradientShards shares_;
-  std::vector<Array<Sum>> sums_;         ///< by bucket, this rank's share; empty without shards
+  std::vector<Array<Sum>> sums_;         ///< this rank's share, by bucket; empty without shards
   std::vector<std::int64_t> posted_ns_;  ///< by bucket; 0: not posted
 };
 

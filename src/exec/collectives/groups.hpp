@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups of ranks that an executor talks to.
+// The groups of ranks with which an executor communicates.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace cadenza::exec {
 
-/// All splits of one world; made by all ranks together. Dedicated servers have groups of their own
-/// that nobody uses, but for the pool.
+/// All splits of the world, made collectively. A dedicated server uses only the pool; its other
+/// groups are idle.
 struct Groups {
-  /// @param transport  of what is in device memory
+  /// @param transport  for device memory
   Groups(comm::Communicator& world, const program::StepShape& shape, config::Transport transport);
 
-  std::unique_ptr<comm::Communicator> pool;      ///< the ranks that this rank's plans speak of
-  std::unique_ptr<comm::Communicator> trainers;  ///< all of them
+  std::unique_ptr<comm::Communicator> pool;      ///< the ranks that this rank's plans name
+  std::unique_ptr<comm::Communicator> trainers;  ///< all trainers
   std::unique_ptr<comm::Communicator> replicas;  ///< trainers with the same parameters
-  std::unique_ptr<comm::Communicator> model;     ///< trainers that hold one model together
-  std::unique_ptr<comm::Communicator> tensor;    ///< trainers with slices of the same layers
+  std::unique_ptr<comm::Communicator> model;  ///< trainers that together hold one copy of the model
+  std::unique_ptr<comm::Communicator> tensor;  ///< trainers with slices of the same layers
 
-  /// Of the pool, by half of the microbatch: inputs and results of attention.
+  /// Inputs and results of attention in the pool, by half of the microbatch.
   std::vector<std::unique_ptr<DeviceCommunicator>> inputs, results;
-  std::unique_ptr<DeviceCommunicator> gradients;  ///< of the replicas: gradients, parameters
-  std::unique_ptr<DeviceCommunicator> slices;     ///< of the tensor group
+  std::unique_ptr<DeviceCommunicator> gradients;  ///< gradients and parameters, among replicas
+  std::unique_ptr<DeviceCommunicator> slices;     ///< among the tensor group
   std::unique_ptr<PipelineEdges> streams;         ///< between neighbouring pipeline stages
 };
 

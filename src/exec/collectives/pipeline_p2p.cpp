@@ -100,7 +100,8 @@ typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::arrive(const program::Step&
   return buffer;
 }
 
-/// Messages of a pair and a pass arrive in the order in which they were sent.
+/// Returns the flow of the next stream. Messages of a pair and a pass arrive in the order of their
+/// sends.
 template <typename Sum>
 std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to, const program::Step& step) {
   return tracer_.next_flow(Hasher()
@@ -129,7 +130,7 @@ PipelineEdges::PipelineEdges(comm::Communicator& world, const program::StepShape
   const int stages = layout.pipeline();
   const int stage = trains ? place.pipeline : -1;
   place.pipeline = 0;
-  const Rank pipeline = layout.rank(place);  // names it
+  const Rank pipeline = layout.rank(place);  // names the pipeline
   const int edges = shape.pipeline.chunks > 1 ? stages : stages - 1;
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     for (int edge = 0; edge < edges; ++edge) {

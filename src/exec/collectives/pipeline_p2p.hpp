@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residual streams and their gradients between pipeline stages, and the communicators that carry
-// them.
+// Sends residual streams and their gradients between pipeline stages.
 #pragma once
 
 #include <array>
@@ -16,17 +15,17 @@
 
 namespace cadenza::exec {
 
-/// An edge leads from a stage to the next one, from the last to the first where the model is in
-/// chunks. Each has a communicator of its two ranks for each pass. With NCCL, a message is under
-/// way until it is received, and what comes after it on its communicator waits for that: on one for
-/// a whole pipeline, a stage would be held up by a neighbour that it has nothing to ask of yet.
+/// Communicators of a pipeline. An edge leads from a stage to the next one, and from the last to
+/// the first if the model is in chunks. Each edge has a two-rank communicator for each pass: with
+/// NCCL, a message blocks the later ones of its communicator until it is received, so one for the
+/// whole pipeline would hold up a stage by a neighbour from which it needs nothing yet.
 class PipelineEdges {
  public:
   /// Collective.
   PipelineEdges(comm::Communicator& world, const program::StepShape& shape,
                 config::Transport transport);
 
-  /// Of a send or a receive; the other rank is number 1 - rank().
+  /// Returns the communicator of a send or a receive; the other rank is number 1 - rank().
   DeviceCommunicator& of(const program::Step& step) const;
 
  private:
@@ -40,7 +39,7 @@ class PipelineEdges {
   std::array<Neighbours, 2> passes_;  ///< by program::Pass
 };
 
-// Residual streams and their gradients between pipeline stages.
+// --- Messages over these edges ---
 
 template <typename Sum>
 class PipelineP2p {
@@ -48,11 +47,11 @@ class PipelineP2p {
   PipelineP2p(const PipelineEdges& edges, const program::StreamBuffers& buffers, Rank rank,
               Tracer& tracer, MemoryLedger& ledger);
 
-  /// Makes room for streams of at most so many elements; none may be under way.
+  /// Makes room for streams of at most `elements`; none may be under way.
   void reserve(std::int64_t elements);
 
-  /// Sends `elements` that fill(device pointer) writes; waits for an earlier stream only where the
-  /// buffers are all on their way.
+  /// Sends `elements` that fill(device pointer) writes. Waits for an earlier send only if all
+  /// buffers are under way.
   template <typename Fill>
   void send(const program::Step& step, std::int64_t elements, Fill fill) {
     Buffer& buffer = free_buffer(step);
@@ -63,7 +62,7 @@ class PipelineP2p {
 
   /// Starts the receive() of the same pass, microbatch and chunk.
   void post_receive(const program::Step& step, std::int64_t elements);
-  /// Waits for `elements` and lets take(device pointer) read them.
+  /// Waits for `elements` and calls take(device pointer) to read them.
   template <typename Take>
   void receive(const program::Step& step, std::int64_t elements, Take take) {
     Buffer& buffer = arrive(step, elements);
@@ -78,9 +77,9 @@ class PipelineP2p {
   struct Buffer {
     MessageBuffer messages;
     int channel = 0;
-    DeviceCommunicator* over = nullptr;  ///< of the message in it; null: free
+    DeviceCommunicator* over = nullptr;  ///< communicator of the message in it; null: free
   };
-  /// Used in turn.
+  /// Buffers used in turn.
   struct Sends {
     std::vector<Buffer> buffers;
     std::size_t next = 0;
@@ -105,7 +104,7 @@ class PipelineP2p {
   Tracer& tracer_;
   std::array<Sends, 2> sends_;  ///< by program::Pass
   std::vector<Buffer> receives_;
-  std::array<std::deque<Buffer*>, 2> posted_;  ///< by program::Pass: they arrive in order
+  std::array<std::deque<Buffer*>, 2> posted_;  ///< by program::Pass, in order of arrival
 };
 
 }  // namespace cadenza::exec

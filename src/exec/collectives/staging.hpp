@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory that messages between devices pass through.
+// Host memory through which messages between devices pass.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -15,8 +15,8 @@
 
 namespace cadenza::exec {
 
-/// Blocks of pinned memory, which a device copies from and to without a detour. A block whose lease
-/// has ended is used again: pinning is slow, and happens when more is under way than ever before.
+/// Blocks of pinned memory, which a device copies from and to directly. Blocks whose lease ended
+/// are reused: pinning is slow, and happens only when more is under way than ever before.
 class Staging {
   using Pinned = Kokkos::SharedHostPinnedSpace;
   using Memory = Kokkos::View<std::byte*, Pinned>;
@@ -24,7 +24,7 @@ class Staging {
   template <typename T, typename Space>
   using Unmanaged = Kokkos::View<T*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-  /// Put on the stream.
+  /// Puts a copy on the stream.
   template <typename To, typename From>
   static void copy(std::span<std::byte> to, std::span<const std::byte> from) {
     if (from.empty()) return;
@@ -35,7 +35,7 @@ class Staging {
   }
 
  public:
-  /// Bytes of one message, as long as it lives. The Staging must outlive it.
+  /// The block of one message during its lifetime. The Staging must outlive it.
   class Lease {
    public:
     Lease(Staging& owner, Memory block, std::size_t size)
@@ -69,14 +69,14 @@ class Staging {
     free.pop_back();
     return {*this, std::move(block), bytes};
   }
-  /// A copy from device memory, put on the stream: fence() before the host reads it.
+  /// Puts a copy from device memory on the stream: call fence() before the host reads it.
   Lease copy_in(std::span<const std::byte> device) {
     Lease lease = take(device.size());
     copy<Pinned, DeviceMemory>(lease.bytes(), device);
     return lease;
   }
-  /// A copy into device memory, put on the stream: fence() before the host writes to the block
-  /// again, under whatever lease.
+  /// Puts a copy into device memory on the stream: call fence() before the host writes to the block
+  /// again, under any lease.
   static void copy_out(const Lease& from, std::span<std::byte> device) {
     copy<DeviceMemory, Pinned>(device, from.bytes());
   }

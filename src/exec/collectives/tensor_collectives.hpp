@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model's tensor group over a communicator.
+// Runs the collectives of the model's tensor group over a communicator.
 #pragma once
 
 #include <vector>
@@ -12,19 +12,19 @@
 
 namespace cadenza::exec {
 
-/// Runs what the model asks for, which is the program's list of the operation and nothing else:
-/// the simulator prices that list.
+/// Runs the collectives that the model asks for, and requires that they are exactly the program's
+/// list for the operation: the simulator prices that list.
 template <typename Sum>
 class TensorCollectives final : public model::TensorGroup<Sum> {
  public:
   TensorCollectives(DeviceCommunicator& group, Tracer& tracer) : group_(group), tracer_(tracer) {}
 
-  /// An operation begins that asks for these, in order.
+  /// Begins an operation that will ask for `expected`, in order.
   void begin(std::vector<program::TensorCollective> expected) {
     expected_ = std::move(expected);
     done_ = 0;
   }
-  /// It is over. @throws Error(internal) unless it has asked for all of them
+  /// Ends the operation. @throws Error(internal) unless it has asked for all of them
   void end(program::Operation operation) const {
     if (done_ == expected_.size()) return;
     fail(ExitCode::internal, "{}: the model ran {} collectives of its tensor group, expected {}",
@@ -74,7 +74,7 @@ class TensorCollectives final : public model::TensorGroup<Sum> {
 
   DeviceCommunicator& group_;
   Tracer& tracer_;
-  std::vector<program::TensorCollective> expected_;  ///< of the operation
+  std::vector<program::TensorCollective> expected_;  ///< of the current operation
   std::size_t done_ = 0;
 };
 

@@ -25,7 +25,7 @@ void Communicator::post_all_reduce(Numbers data, int channel) {
   posted_[channel] = run([&] { queue_->all_reduce(data, Reduction::sum); });
 }
 
-/// NCCL's own call has equal parts; one reduction to every rank, in one group, has any.
+/// NCCL's own reduce-scatter needs equal parts; one reduction to each rank, in one group, does not.
 void Communicator::post_reduce_scatter(ConstNumbers all, std::span<const std::int64_t> counts,
                                        Numbers mine, int channel) {
   comm::check_parts("reduce_scatter", counts, {mine.size(), all.size(), rank(), size()});

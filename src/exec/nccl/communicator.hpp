@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator over NCCL, and how many channels NCCL may use for it.
+// A communicator over NCCL, and the number of channels that NCCL may use for it.
 #pragma once
 
 #include <map>
@@ -11,10 +11,10 @@
 
 namespace cadenza::exec::nccl {
 
-/// Not measured. All communicators of a rank together (two of attention for each half, four edges
-/// of a pipeline, gradients, slices) have 64, so that on the smallest device, with 108
-/// multiprocessors, all of them can run at a time, whatever order the device starts them in.
-/// NCCL_MAX_CTAS replaces them.
+/// Returns the largest number of channels by purpose. Chosen, not measured: all communicators of a
+/// rank together (two of attention for each half, four edges of a pipeline, gradients, slices) have
+/// 64, so that on the smallest device, with 108 multiprocessors, all can run at the same time, in
+/// whatever order the device starts them. NCCL_MAX_CTAS replaces these numbers.
 constexpr int most_channels(Purpose purpose) {
   switch (purpose) {
     case Purpose::attention:
@@ -27,8 +27,8 @@ constexpr int most_channels(Purpose purpose) {
   return 1;
 }
 
-/// Collectives and messages as groups of one queue, in the order of the calls, which must be the
-/// same on all ranks wherever they meet. Tags are not used: a pair's messages match in order.
+/// Runs collectives and messages as groups of one queue, in the order of the calls, which must be
+/// the same on all ranks wherever they meet. Ignores tags: messages of a pair match in order.
 class Communicator final : public DeviceCommunicator {
  public:
   /// Collective.
@@ -57,7 +57,7 @@ class Communicator final : public DeviceCommunicator {
     return queue_->end();
   }
   std::unique_ptr<Queue> queue_;
-  std::map<int, Ticket> posted_;  ///< by channel, the last group that is not waited for
+  std::map<int, Ticket> posted_;  ///< by channel: the last group not yet awaited
 };
 
 }  // namespace cadenza::exec::nccl

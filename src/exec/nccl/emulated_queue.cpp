@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's rules without NCCL: the groups of a communicator run one after another, messages have no
-// tags, nothing is received before its group runs, and nothing is sent before it is received. Pairs
-// connect where they first meet, and their hosts wait for it. What a program gets wrong of that
-// order stops or misleads the emulation as it would stop or mislead the library.
+// Emulates NCCL's rules without NCCL: the groups of a communicator run one after another, messages
+// have no tags, nothing is received before its group runs, and no send completes before its
+// receive. Pairs connect where they first meet, and their hosts wait for it. A program that
+// violates that order hangs or gets wrong data here as it would with the library.
 #ifndef CADENZA_NCCL
 
 #include "cadenza/base/at.hpp"
@@ -29,14 +29,14 @@ using comm::Numbers;
 using comm::Reduction;
 using Lease = Staging::Lease;
 
-constexpr int kChannel = 0;  // one group of a communicator is under way at a time
+constexpr int kChannel = 0;  // each communicator runs one group at a time
 constexpr int kConnecting = 1;
-constexpr int kTags = 1 << 14;  ///< of messages; connections have the next two
+constexpr int kTags = 1 << 14;  ///< for messages; connections have the next two
 
 class EmulatedQueue;
 
-/// Those of the process. NCCL's run by themselves; these run when a group is added and while the
-/// process waits for others.
+/// All queues of the process. NCCL's run by themselves; these run when a group is added and while
+/// the process waits for others.
 std::vector<EmulatedQueue*>& all_queues() {
   static std::vector<EmulatedQueue*> queues;
   return queues;
@@ -134,7 +134,7 @@ class EmulatedQueue final : public Queue {
     Kept from;
     std::span<std::byte> to;
   };
-  /// Of a pair: this rank's, which sends or receives.
+  /// This rank's end of a pair, which sends or receives.
   struct End {
     int peer = 0;
     bool sends = false;
@@ -145,14 +145,14 @@ class EmulatedQueue final : public Queue {
     std::vector<End> ends;
     bool is_collective = false;
     std::vector<std::function<void(Group&)>> calls;
-    std::vector<comm::Receive> receives;  ///< filled when it runs
+    std::vector<comm::Receive> receives;  ///< filled when the group runs
     std::vector<comm::Send> sends;
     std::vector<Arrival> arrivals;
-    std::vector<std::function<void()>> last;  ///< before what arrived is copied
+    std::vector<std::function<void()>> last;  ///< run before the arrivals are copied
   };
 
   static void go_on_everywhere() {
-    static bool inside = false;  // what goes on may wait for the device, and waits let this go on
+    static bool inside = false;  // progress may wait for the device, and such waits call this
     if (std::exchange(inside, true)) return;
     try {
       for (EmulatedQueue* queue : all_queues()) queue->go_on();
@@ -163,7 +163,7 @@ class EmulatedQueue final : public Queue {
     inside = false;
   }
 
-  /// Waits for the other ranks of what the group is the first to use.
+  /// Waits for the other ranks of every pair or collective that the group is the first to use.
   void connect() {
     if (made_.is_collective && !std::exchange(collectives_, true)) group_->barrier();
     std::vector<comm::Receive> receives;
@@ -187,7 +187,7 @@ class EmulatedQueue final : public Queue {
     made_.arrivals.push_back({place, to});
     return place;
   }
-  /// All that the messages of a pair are told apart by is their order.
+  /// Messages of a pair are distinguished by their order alone.
   static int next_tag(int& count) { return count++ % kTags; }
 
   void go_on() {
@@ -208,7 +208,7 @@ class EmulatedQueue final : public Queue {
     group_->post(group.receives, group.sends, kChannel);
   }
 
-  /// Sizes of everybody's parts where the root alone has one.
+  /// Sizes of all ranks' parts if only the root has one.
   std::vector<std::int64_t> only(int root, std::size_t size) const {
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(group_->size()));
     sizes[at(root)] = static_cast<std::int64_t>(size);
@@ -244,11 +244,11 @@ class EmulatedQueue final : public Queue {
   std::unique_ptr<comm::Communicator> group_;  ///< of its own: nobody else's messages
   Staging staging_;
   Group made_;                ///< between start() and end()
-  std::deque<Group> groups_;  ///< ended and not done; the first may run
+  std::deque<Group> groups_;  ///< ended but not done; the first may be running
   Ticket ended_ = 0, done_ = 0;
   std::map<int, int> sent_, received_;  ///< messages by rank
   std::set<End> connected_;
-  bool collectives_ = false;  ///< are connected
+  bool collectives_ = false;  ///< whether collectives are connected
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of the library. Its communicators are non-blocking: whatever the library does on the
-// host is waited for where run.timeout is watched. It connects pairs where they are first used.
+// The library's queue. Its communicators are non-blocking: waits for the library's work on the host
+// happen where run.timeout is watched. It connects pairs where they are first used.
 #ifdef CADENZA_NCCL
 
 #include <cuda_runtime.h>
@@ -56,8 +56,8 @@ ncclRedOp_t operation_of(comm::Reduction op) {
 class LibraryQueue final : public Queue {
  public:
   LibraryQueue(comm::Communicator& group, int channels) : group_(group.split(0)) {
-    // Kernels of all communicators start in the order of the calls, which ranks have in common: so
-    // none can hold the multiprocessors that one before it waits for. NCCL from 2.26 on does it.
+    // Starts kernels of all communicators in call order, which ranks have in common: so none can
+    // occupy the multiprocessors that one before it waits for. NCCL 2.26 and later support it.
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     make_stream();
     check(cudaEventCreateWithFlags(&kernels_, cudaEventDisableTiming), "cudaEventCreate");
@@ -65,8 +65,8 @@ class LibraryQueue final : public Queue {
   }
 
   ~LibraryQueue() override {
-    // While this rank unwinds a peer may be gone, and all that follows waits for peers: the process
-    // ends soon.
+    // While this rank unwinds, a peer may be gone, and all that follows waits for peers; the
+    // process ends soon anyway.
     if (std::uncaught_exceptions() > 0) return;
     if (comm_ != nullptr) {
       cudaStreamSynchronize(stream_);
@@ -138,7 +138,7 @@ class LibraryQueue final : public Queue {
  private:
   struct Ended {
     Ticket ticket = 0;
-    cudaEvent_t event = nullptr;  ///< behind the group
+    cudaEvent_t event = nullptr;  ///< recorded after the group
   };
 
   void check(ncclResult_t status, const char* call) const {
@@ -148,11 +148,11 @@ class LibraryQueue final : public Queue {
   }
   void check(cudaError_t status, const char* call) const { nccl::check(status, call); }
 
-  /// Until the library has done what it does on the host.
+  /// Waits until the library has finished its work on the host.
   void wait_for_host(const char* what) {
     group_->wait_until(what, [&] { return check_asynchronous(what) != ncclInProgress; });
   }
-  /// What became of groups that run already: a peer or a link may fail at any time.
+  /// Returns the state of groups that run already: a peer or a link may fail at any time.
   ncclResult_t check_asynchronous(const char* what) const {
     ncclResult_t state = ncclSuccess;
     check(ncclCommGetAsyncError(comm_, &state), what);
@@ -160,7 +160,7 @@ class LibraryQueue final : public Queue {
     return state;
   }
 
-  /// Before kernels that wait for a multiprocessor as this does.
+  /// Makes a stream of the highest priority: it goes before kernels that wait for a multiprocessor.
   void make_stream() {
     int least = 0, greatest = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
@@ -175,7 +175,7 @@ class LibraryQueue final : public Queue {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.maxCTAs = channels;
-    config.cgaClusterSize = 1;  // a larger one waits for multiprocessors side by side
+    config.cgaClusterSize = 1;  // a larger cluster waits for adjacent multiprocessors
     check(ncclCommInitRankConfig(&comm_, group_->size(), id, group_->rank(), &config),
           "ncclCommInitRank");
     wait_for_host("NCCL connection");
@@ -185,7 +185,7 @@ class LibraryQueue final : public Queue {
     while (!ended_.empty()) {
       const cudaError_t status = cudaEventQuery(ended_.front().event);
       if (status == cudaErrorNotReady) {
-        static_cast<void>(cudaGetLastError());  // it is no error of the next launch
+        static_cast<void>(cudaGetLastError());  // so that the next launch does not report it
         return;
       }
       check(status, "NCCL group");
@@ -207,8 +207,8 @@ class LibraryQueue final : public Queue {
   std::unique_ptr<comm::Communicator> group_;  ///< of its own: nobody else's messages
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t kernels_ = nullptr;  ///< behind the kernels that the next group waits for
-  std::deque<Ended> ended_;        ///< groups that may run still, in their order
+  cudaEvent_t kernels_ = nullptr;  ///< recorded after the kernels for which the next group waits
+  std::deque<Ended> ended_;        ///< groups that may still run, in order
   std::vector<cudaEvent_t> free_;
   Ticket tickets_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL allocates on a device, at most: no call of it says so.
+// Upper bounds on what NCCL allocates on a device: NCCL has no call that tells.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace cadenza::exec::nccl {
 
-/// Of one communicator.
-/// @param ends  of connections: ranks that this one sends to, and ranks that it receives from
+/// Returns the bytes of one communicator's buffers, at most.
+/// @param ends  ends of connections: ranks to which this rank sends plus ranks from which it
+/// receives
 std::int64_t buffer_bytes(Purpose purpose, std::int64_t ends);
 
-/// Ends that a rank has for the collectives of `ranks`.
+/// Returns the number of connection ends of a rank for the collectives of `ranks`.
 std::int64_t ends_of_collectives(std::int64_t ranks);
 
 }  // namespace cadenza::exec::nccl

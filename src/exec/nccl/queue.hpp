@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as the executor uses it: the library's queue, of CUDA builds that found it, and one that
-// keeps its rules over MPI and host memory, so that everything above runs without a device.
+// NCCL as the executor uses it: the library's queue in CUDA builds that found NCCL, otherwise one
+// that emulates its rules over MPI and host memory, so that all code above it runs without a
+// device.
 #pragma once
 
 #include <cstddef>
@@ -12,41 +13,40 @@
 
 namespace cadenza::exec::nccl {
 
-/// Number of a group: groups of a queue are numbered from 1 in the order of their ends.
+/// Number of a group: a queue numbers its groups from 1 in the order of their ends.
 using Ticket = std::int64_t;
 
-/// A communicator of NCCL, and the stream that its groups run on, one after another. What lies
-/// between start() and end() is one group: its calls are complete together. NCCL has no tags: the
-/// sends of a rank to another and the receives there match in the order in which they are called,
-/// so all ranks must run the groups that they share in the same order. The first group of a pair,
-/// or of a collective, connects: its end() waits until the others are there. That is safe where
-/// ranks end all their groups, whatever the queue, in an order that they have in common. Buffers
-/// are device memory, and may be used again once kernels wait for the group (let_kernels_wait).
-/// Every failure is Error(communication).
+/// A communicator of NCCL and the stream on which its groups run one after another. The calls
+/// between start() and end() are one group and complete together. NCCL has no tags: the sends of
+/// one rank to another match the receives there in call order, so all ranks must run shared groups
+/// in the same order. The first group of a pair, or the first collective, connects: its end() waits
+/// until the other ranks arrive. This is safe if ranks end all groups, of all queues, in a common
+/// order. Buffers are device memory and may be reused once kernels wait for the group
+/// (let_kernels_wait). Every failure throws Error(communication).
 class Queue {
  public:
   virtual ~Queue() = default;
 
-  /// The group runs after the kernels that were started before this call.
+  /// Begins a group, which runs after the kernels started before this call.
   virtual void start() = 0;
   virtual Ticket end() = 0;
 
   virtual void send(std::span<const std::byte> data, int to) = 0;
   virtual void receive(std::span<std::byte> data, int from) = 0;
-  /// The sum or the maximum of everybody's `data`, in its place.
+  /// Replaces `data` by the sum or the maximum over all ranks.
   virtual void all_reduce(comm::Numbers data, comm::Reduction op) = 0;
-  /// The sum of everybody's `data`; `sum` is of the root.
+  /// Sums `data` of all ranks into `sum` on the root.
   virtual void reduce(comm::ConstNumbers data, comm::Numbers sum, int root) = 0;
-  /// The root's `data`, which may be `all` itself, into everybody's `all`.
+  /// Copies the root's `data` into `all` on every rank; on the root both may be the same memory.
   virtual void broadcast(std::span<const std::byte> data, std::span<std::byte> all, int root) = 0;
-  /// Of everybody's `all`, in size() equal parts, the sum of this rank's part.
+  /// Sums `all`, size() equal parts, over all ranks, and writes this rank's part to `mine`.
   virtual void reduce_scatter(comm::ConstNumbers all, comm::Numbers mine) = 0;
-  /// Everybody's `mine`, of equal size, one after another.
+  /// Concatenates `mine` of all ranks, of equal size, into `all`.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  /// Kernels that are started from here on run after the group.
+  /// Makes kernels started from here on run after the group.
   virtual void let_kernels_wait(Ticket group) = 0;
-  /// Whether they would run at once.
+  /// Whether such kernels would run at once.
   virtual bool is_done(Ticket group) = 0;
 };
 
@@ -56,8 +56,8 @@ inline constexpr bool kHasLibrary = true;
 inline constexpr bool kHasLibrary = false;
 #endif
 
-/// The library's where the build has it, else its emulation. Collective.
-/// @param channels  at most, see channels.hpp
+/// Makes the library's queue if the build has it, otherwise the emulation. Collective.
+/// @param channels  at most; see most_channels (communicator.hpp)
 std::unique_ptr<Queue> make_queue(comm::Communicator& group, int channels);
 
 }  // namespace cadenza::exec::nccl
