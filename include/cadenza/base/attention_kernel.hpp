@@ -9,10 +9,10 @@
 
 namespace cadenza {
 
-/// Kernels of core attention, in order of preference, except that `avx512` is preferred to
-/// `avx512_bf16` where the processor is slow at the latter. `automatic` takes the first that the
-/// processor or device and the type allow. `sm90` (Hopper, where it fits the head_dim) and `mma`
-/// (from sm_80 on) use the tensor cores of a device, in bfloat16.
+/// Kernels of core attention. `automatic` takes the best that the processor or device and the type
+/// allow. On a host that is the first in this order, except that `avx512` is preferred to
+/// `avx512_bf16` where the processor is slow at the latter. In bfloat16 a device uses its tensor
+/// cores: `sm90` on Hopper, where it fits the head_dim, else `mma`, from sm_80 on.
 enum class AttentionKernel {
   automatic,
   amx,
