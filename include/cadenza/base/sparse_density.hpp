@@ -75,8 +75,7 @@ struct SparsePlace {
   int digits = 0;
   static SparsePlace of(int layer, std::int64_t length);
   friend auto operator<=>(const SparsePlace&, const SparsePlace&) = default;
-  friend bool operator==(const SparsePlace&,
-                         const SparsePlace&) = default;  // nvcc does not derive it from <=>
+  friend bool operator==(const SparsePlace&, const SparsePlace&) = default;  // nvcc derives none
 };
 
 /// Pairs that attention kept in a step and causal pairs, summed over heads and documents.
