@@ -139,7 +139,7 @@ bool forces_places(const Experiment& e) {
 using enum Verdict;
 using enum Distribution;
 
-/// Which choices use a key. A key that several choices ignore has a row for each of them.
+/// The choices that use each key. A key that several choices ignore has a row for each of them.
 const Belonging kBelongings[] = {
     {CADENZA_KEY(model.rope.scaling.factor),
      CADENZA_USED(e.model.rope.scaling.kind != RopeScalingKind::none),

@@ -174,7 +174,7 @@ class Builder : public YAML::EventHandler {
       add_key(open_.back(), value);
     } else {
       Value& entry = open_.back().value.entries.back().value;
-      value.place = entry.place;  // of the key
+      value.place = entry.place;  // place of the key
       entry = std::move(value);
       open_.back().named = false;
     }

@@ -77,8 +77,7 @@ struct Retrieval {
   std::int64_t questions = 1;  ///< questions at its end, each about another fact
   double depth_min = 0;        ///< smallest depth of a fact: share of the filler before it
   double depth_max = 1;
-  std::int64_t phrase =
-      16;  ///< longest repeated phrase of the filler, tokens; the shortest is half
+  std::int64_t phrase = 16;  ///< longest phrase of the filler, tokens; the shortest has half
 };
 
 struct Data {
@@ -117,8 +116,7 @@ enum class ChunkCap { megatron, paper };
 /// Order of a pipeline's forward and backward passes; `automatic`: phase_aligned where placement
 /// pools attention over stages, otherwise one_f_one_b, interleaved with more than one chunk.
 enum class PipelineSchedule { automatic, one_f_one_b, interleaved, phase_aligned };
-/// State that is divided among the ranks that hold the same parameters; `optimizer` is ZeRO's stage
-/// 1.
+/// State that is divided among ranks that hold the same parameters; `optimizer` is ZeRO's stage 1.
 enum class Shard { none, optimizer };
 
 struct Parallel {
@@ -195,8 +193,7 @@ struct Attention {
   std::int64_t sinks = 0;     ///< window: first tokens of a document that all queries see
   std::int64_t prefix = 0;    ///< prefix: first tokens of a document that see each other
   std::int64_t chunk = 8192;  ///< dual_chunk: positions that the model was trained with
-  std::int64_t local = 1024;  ///< dual_chunk: overlap of chunks in positions; the stride
-  ///< is chunk - local
+  std::int64_t local = 1024;  ///< dual_chunk: positions that chunks share; stride: chunk - local
   ChunkCap cap = ChunkCap::megatron;  ///< dual_chunk
   SparseAttention sparse;             ///< sparse kinds
   PlacementKind placement = PlacementKind::cad;

@@ -66,8 +66,7 @@ std::string_view word_of(Dtype dtype);
 std::string_view word_of(Recompute recompute);
 std::string_view word_of(Shard shard);
 
-/// Writes the whole experiment, defaults included, as YAML that parse_experiment reads back
-/// exactly.
+/// The whole experiment, defaults included, as YAML that parse_experiment reads back exactly.
 std::string to_yaml(const Experiment& experiment);
 
 /// Every key, with its value as text, of YAML that to_yaml of this or another version wrote:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A machine: the speed of one rank and the links between ranks, in one YAML file per machine
-// (inputs/machines, docs/simulation.md); `cadenza calibrate` writes the file of the present
-// machine.
+// (inputs/machines, docs/simulation.md). `cadenza calibrate` writes that of the present machine.
 #pragma once
 
 #include <array>

@@ -26,8 +26,7 @@ enum class PlacementKind {
   automatic,
 };
 
-/// The ranks that may compute the attention of a rank's tokens; `open`: placement auto has not
-/// chosen yet.
+/// The ranks that may compute the attention of a rank's tokens; `open`: not chosen yet (auto).
 enum class Reach { rank, group, pool, open };
 
 /// How a context group shares tokens. `given`: by attention.sharding. `zigzag`: in 2 x context
