@@ -74,8 +74,7 @@ std::int64_t index_bytes(const Workload& workload, Tensor what, int document, Ra
                          Range heads);
 
 /// Fills the index rounds of a forward plan from its tasks, which say which server needs which
-/// pattern; there are none where all documents are dense. Callers add up the plan's totals after
-/// it.
+/// pattern; none where all documents are dense. Callers must add up the plan's totals again.
 void add_index_rounds(Plan& plan);
 
 }  // namespace cadenza::plan

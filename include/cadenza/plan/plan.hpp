@@ -201,8 +201,7 @@ struct Plan {
   std::vector<std::int64_t> bytes_sent_per_rank;
   /// Whether servers keep Q, K and V from the forward to the backward pass.
   bool keeps_inputs = false;
-  /// Whether ranks get all keys and values of their context group, read or not (attention.gather:
-  /// all).
+  /// attention.gather: all: ranks get all keys and values of their context group, read or not.
   bool gathers_all = false;
   /// attention.tolerance: auto: the tolerances that were compared, the chosen one first.
   std::vector<Trial> trials;
@@ -237,8 +236,8 @@ double imbalance(const Plan& plan);
 /// The backward plan of `forward`, its mirror. It has the same tasks. Where the forward plan moved
 /// Q, K, V to a server, it moves Q, dO, LSE, delta and K, V there (only dO, LSE and delta where the
 /// plan keeps its inputs), and dQ, dK, dV back to their owners as soon as the server's last task
-/// with them has run. Its `merges` are empty because gradients are sums. It has only the last index
-/// round.
+/// with them has run. Its `merges` are empty because gradients are sums. Of the index rounds it has
+/// only the last.
 Plan mirror(const Plan& forward);
 
 /// Hash of a plan. Ranks compare hashes before the first byte moves.

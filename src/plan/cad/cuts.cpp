@@ -66,8 +66,7 @@ class KeyCutter {
     return true;
   }
 
-  /// Replaces `best` by the largest cut of assignment `i` that costs at most `limit`, if it gains
-  /// more.
+  /// Sets `best` to the largest cut of assignment `i` within `limit`, if that gains more.
   void consider(std::size_t i, Weight limit, Cut& best) const {
     const Assignment& a = assignments_[i];
     const Range keys = keys_of(workload_, a);

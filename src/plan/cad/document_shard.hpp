@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The unit that CAD cuts and moves: queries of a document that live on one rank, in pairs of
-// blocks.
+// The unit that CAD cuts and moves: pairs of blocks of a document's queries that live on one rank.
 #pragma once
 
 #include <algorithm>

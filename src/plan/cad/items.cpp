@@ -74,8 +74,7 @@ void Items::add(int shard, Range pairs, Rank server) {
 // Bounds the gain of every part of the item, because search() stops at the first item whose bound
 // does not beat the best. With a causal mask, smaller inner parts gain less; the exception is pair
 // 0, whose short last block may lower the gain of the whole, so the item without it counts too.
-// With other masks a part may gain more than the bound: a move is missed then, the plan stays
-// valid.
+// With other masks a part may gain more than the bound: then a move is missed in a valid plan.
 void Items::enlist(int id) {
   Item& of = item(id);
   const DocumentShard& shape = shard(of);

@@ -55,8 +55,7 @@ class Loads {
   }
   Weight excess(Rank rank) const { return excess(rank, load(rank)); }
 
-  /// The most pairs that `from` can give to `to` such that both then need less time than `from`
-  /// needs now.
+  /// The most pairs that `from` can give to `to` such that both need less time than `from` now.
   Weight useful(Rank from, Rank to) const {
     const std::int64_t capacity = of(from).capacity;
     const Weight level = (load(from) * of(to).capacity + capacity - 1) / capacity;

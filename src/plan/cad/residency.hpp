@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residency of keys while CAD balances. Sets of tokens are ascending, disjoint ranges that do not
-// touch.
+// Residency of keys while CAD balances. Sets of tokens are ascending ranges that do not touch.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +51,7 @@ void for_each_gap(const Ranges& set, Range range, Visit&& visit) {
 }
 
 // --- Residency: the bytes of computing queries on another rank, given the rows already there ---
-// The published planner charges a whole document's K and V to every move; here resident keys are
-// free.
+// Resident keys are free here; the published planner charges a document's K and V to every move.
 
 class Residency {
  public:
