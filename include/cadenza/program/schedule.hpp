@@ -30,8 +30,7 @@ struct PipelineShape {
 /// there); the number of microbatches must then be a multiple of the stages.
 std::vector<ScheduleEntry> one_f_one_b(const PipelineShape& shape, int stage);
 
-/// A tick of the phase-aligned schedule (DistCA, arXiv 2510.18121, figure 8): all stages are in the
-/// same phase.
+/// A tick of the phase-aligned schedule (DistCA, arXiv 2510.18121, figure 8), in one phase.
 struct Tick {
   Pass phase = Pass::forward;
   std::vector<int> microbatch;  ///< by stage; -1: it has none and only serves attention

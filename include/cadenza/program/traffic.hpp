@@ -49,7 +49,7 @@ class Traffic {
   Traffic() = default;
   /// @param pass  the pass of the plan
   Traffic(const plan::Plan& plan, Pass pass);
-  /// The traffic of the plan's index rounds, which leave in order as they are posted.
+  /// The traffic of the plan's index rounds, each of which leaves when it is posted.
   static Traffic of_index(const plan::Plan& plan, Pass pass);
 
   int stages() const { return static_cast<int>(stages_.size()); }
