@@ -17,9 +17,9 @@ SparseDensity::SparseDensity(const std::array<double, kBins>& share) {
 }
 
 SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t length) {
-  if (!traits_of(rule.kind).budgets) return {};  // a threshold says nothing of numbers
-  // Slashes of the window lie next to each other; each of the others makes up to two blocks of a
-  // row active. The block on the diagonal is always active, half of it is causal.
+  if (!traits_of(rule.kind).budgets) return {};  // a threshold does not bound how many are kept
+  // Slashes of the window are neighbours; each of the others activates up to two blocks of a row.
+  // The block on the diagonal is always active, and half of it is causal.
   const std::int64_t window = rule.top_p > 0 ? 0 : std::min(rule.window, rule.slashes);
   const std::int64_t farthest = std::max<std::int64_t>(0, window - 1);
   const double blocks = static_cast<double>((farthest + rule.block - 1) / rule.block) +
@@ -27,7 +27,7 @@ SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t len
   const double keys = blocks * static_cast<double>(rule.block) +
                       static_cast<double>((rule.block + 1) / 2 + rule.columns);
   const double most = std::min(keys, static_cast<double>(length));
-  const auto pairs = [](Range rows, double keys) {  // of rows that see at most so many keys
+  const auto pairs = [](Range rows, double keys) {  // rows see at most `keys` keys each
     const auto before = [&](std::int64_t row) {
       const double causal = std::min(static_cast<double>(row), keys);
       return causal * (causal + 1) / 2 + static_cast<double>(row) * causal - causal * causal;

@@ -10,7 +10,8 @@
 namespace cadenza {
 namespace {
 
-// A packed pattern: the number of columns; the bits of offsets; two columns in a word.
+// Words of a packed pattern: the number of columns, then the bits of the offsets, then the columns,
+// two to a word.
 constexpr std::int64_t kBits = 64;
 
 std::int64_t bit_words(std::int64_t bits) {

@@ -18,13 +18,12 @@
 namespace cadenza {
 namespace {
 
-/// Characters that reorder or break a line although they are no control characters of ASCII:
-/// separators and directions of text.
+/// Whether a character beyond ASCII breaks or reorders a line: Unicode separators and directions.
 bool changes_line(char32_t code) {
   return (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-/// Bytes of the visible character that `text` begins with; 0: none, or no UTF-8.
+/// Bytes of the first character of `text`; 0 where it is not visible or no UTF-8.
 std::size_t visible(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return static_cast<unsigned char>(i < text.size() ? text[i] : '\0');
@@ -38,7 +37,8 @@ std::size_t visible(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
     code = code << 6 | (byte(i) & 0x3fU);
   }
-  // Of two bytes, those below 0xa0 are control characters; others could be written shorter.
+  // Least code by number of bytes: a smaller one has a shorter form or, of two bytes, is a control
+  // character.
   constexpr std::array<char32_t, 5> kLeast = {0, 0, 0xa0, 0x800, 0x10000};
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
   return code < kLeast[length] || code > 0x10ffff || surrogate || changes_line(code) ? 0 : length;
@@ -46,7 +46,7 @@ std::size_t visible(std::string_view text) {
 
 class Descriptor {
  public:
-  // A pipe without a writer would keep open() waiting.
+  // O_NONBLOCK: open() would wait for the writer of a pipe.
   explicit Descriptor(const std::string& path)
       : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (number_ >= 0) ::fcntl(number_, F_SETFL, 0);
@@ -180,10 +180,10 @@ namespace {
 
 struct Synonym {
   std::string_view word;
-  std::string_view meant;  ///< empty: nothing that we have, whatever it resembles
+  std::string_view meant;  ///< empty: nothing, whatever the word resembles
 };
 
-/// Other programs' words that have few letters in common with ours, or too many.
+/// Words of other programs that share too few letters with ours, or too many, for the distance.
 constexpr Synonym kSynonyms[] = {{"bf16", "bfloat16"},
                                  {"fp32", "float32"},
                                  {"fp64", "float64"},
@@ -203,7 +203,7 @@ std::string lower(std::string_view word) {
   return letters;
 }
 
-/// Levenshtein, one row at a time: row[j] = distance of the first letters of word to other[:j].
+/// Levenshtein distance, row by row: row[j] is the distance of the letters so far to other[:j].
 std::size_t distance(std::string_view word, std::string_view other) {
   std::vector<std::size_t> row(other.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -221,7 +221,7 @@ std::size_t distance(std::string_view word, std::string_view other) {
 }  // namespace
 
 std::string nearest(std::string_view given, const std::vector<std::string>& candidates) {
-  // Longer than every candidate: what follows changes nothing.
+  // 64 letters are more than any candidate has: the rest cannot change the answer.
   const std::string word = lower(given.substr(0, 64));
   const auto synonym = std::ranges::find(kSynonyms, word, &Synonym::word);
   if (synonym != std::end(kSynonyms)) {
@@ -229,7 +229,7 @@ std::string nearest(std::string_view given, const std::vector<std::string>& cand
     return meant == candidates.end() ? "" : *meant;
   }
   std::string best;
-  std::size_t least = (word.size() + 1) / 2;  // of all letters: too many
+  std::size_t least = (word.size() + 1) / 2;  // half of the letters is too many
   for (const std::string& candidate : candidates) {
     const std::size_t changes = distance(word, lower(candidate));
     if (changes >= least) continue;
@@ -246,7 +246,7 @@ std::string nearest_hint(std::string_view word, const std::vector<std::string>& 
 
 namespace {
 
-/// Three digits, or whole where more stand before the point; never an exponent.
+/// Three significant digits, or a whole number from 100 on; never an exponent.
 std::string short_number(double value) {
   return std::abs(value) >= 100.0 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
@@ -255,7 +255,7 @@ template <std::size_t N>
 std::string scaled(double value, double factor, const std::array<const char*, N>& units,
                    const char* separator) {
   std::size_t unit = 0;
-  // Compared as printed: 1023.9 KiB rounds to a whole MiB.
+  // The rounded value decides, as it is printed: 1023.9 KiB becomes 1 MiB.
   while (std::round(std::abs(value)) >= factor && unit + 1 < N) {
     value /= factor;
     ++unit;
@@ -274,7 +274,7 @@ std::string format_count(double count) {
 }
 
 std::string format_duration(double seconds) {
-  // Bounds lie where the smaller unit would print as a whole of the larger one.
+  // A bound is the value that the smaller unit would print as one of the larger unit.
   if (seconds > 0 && seconds < 0.9995e-3) return short_number(seconds * 1e6) + " us";
   if (seconds < 0.9995) return short_number(seconds * 1e3) + " ms";
   if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);

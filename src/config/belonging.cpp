@@ -12,15 +12,15 @@
 namespace cadenza::config {
 namespace {
 
-/// What becomes of a key that a choice ignores and that is not as it is by default.
+/// Treatment of a key that a choice ignores and that does not have its default value.
 enum class Verdict { told, refused };
 
 struct Belonging {
   const char* key;
-  bool (*is_set)(const Experiment&);  ///< to something else than its default
+  bool (*is_set)(const Experiment&);  ///< it has another value than the default
   bool (*is_used)(const Experiment&);
-  std::string (*choice)(const Experiment&);  ///< that decides: "attention.kind = full"
-  std::string with;                          ///< what uses it: "kind window"
+  std::string (*choice)(const Experiment&);  ///< the deciding choice: "attention.kind = full"
+  std::string with;                          ///< choices that use it: "kind window"
   Verdict verdict = Verdict::told;
 };
 
@@ -33,7 +33,7 @@ std::string shown(const T& value) {
   }
 }
 
-// A key is called as its field is.
+// A key has the name of its field.
 #define CADENZA_KEY(path) \
 #path, [](const Experiment& e) {               \
     static const Experiment defaults;            \
@@ -42,7 +42,7 @@ std::string shown(const T& value) {
 #define CADENZA_CHOICE(path) \
   [](const Experiment& e) { return fmt::format(#path " = {}", shown(e.path)); }
 #define CADENZA_USED(condition) [](const Experiment& e) -> bool { return condition; }
-// A row of a key that some kinds of attention take.
+// The row of a key that only some kinds of attention take.
 #define CADENZA_OF_KIND(path)                                                  \
   {                                                                            \
     CADENZA_KEY(path), CADENZA_USED(traits_of(e.attention.kind).takes(#path)), \
@@ -113,13 +113,13 @@ bool has_lengths(const Experiment& e, Distributions... distributions) {
   return !reads_files(e) && ((e.data.lengths.distribution == distributions) || ...);
 }
 
-/// What decides about a key of data.lengths.
+/// The choice that decides whether a key of data.lengths is used.
 std::string lengths_choice(const Experiment& e) {
   if (reads_files(e)) return fmt::format("data.source = {}", word(e.data.source));
   return fmt::format("data.lengths.distribution = {}", word(e.data.lengths.distribution));
 }
 
-/// What decides how a context group shares tokens.
+/// The choice that decides how a context group shares tokens.
 std::string sharing_choice(const Experiment& e) {
   if (!shares_sequences(e)) return fmt::format("parallel.context = {}", e.parallel.context);
   return fmt::format("attention.placement = {}", word(e.attention.placement));
@@ -139,7 +139,7 @@ bool forces_places(const Experiment& e) {
 using enum Verdict;
 using enum Distribution;
 
-/// A key that several choices ignore has a row for each of them.
+/// The choices that use each key. A key that several choices ignore has a row for each of them.
 const Belonging kBelongings[] = {
     {CADENZA_KEY(model.rope.scaling.factor),
      CADENZA_USED(e.model.rope.scaling.kind != RopeScalingKind::none),
@@ -294,7 +294,7 @@ const Belonging kBelongings[] = {
 #undef CADENZA_USED
 #undef CADENZA_OF_KIND
 
-/// Null where nothing was written there.
+/// The value written at `path`; null if there is none.
 const Value* written(const Value& root, std::string_view path) {
   const Value* value = &root;
   while (value != nullptr && !path.empty()) {
@@ -310,7 +310,7 @@ std::string found_at(const Value& root, const char* key) {
   return value == nullptr ? "it" : found(*value);
 }
 
-/// The first row that says that a key is not used, by key; null: it is used.
+/// By key: the first row by which it is not used; null if it is used.
 std::map<std::string, const Belonging*> ignored_keys(const Experiment& experiment) {
   std::map<std::string, const Belonging*> ignored;
   for (const Belonging& row : kBelongings) {

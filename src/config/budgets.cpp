@@ -5,7 +5,7 @@
 namespace cadenza::config {
 namespace {
 
-/// At most so many items, each of which `valid` describes.
+/// Requires a list of at most `most` items; `valid` describes it in messages.
 void require_list(const Value& value, const std::string& path, std::int64_t most,
                   const char* valid) {
   if (value.kind != Value::Kind::list) {

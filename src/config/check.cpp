@@ -18,7 +18,7 @@ namespace {
 // The byte tokenizer's vocabulary: 256 bytes and begin, end, padding.
 constexpr std::int64_t kByteVocabulary = 259;
 
-/// "1, 2, 3 or 6".
+/// The divisors of a number in words: "1, 2, 3 or 6".
 std::string divisors(std::int64_t number) {
   std::vector<std::int64_t> all;
   for (std::int64_t part = 1; part * part <= number; ++part) {
@@ -48,13 +48,13 @@ class Checker {
   const Value& root_;
 };
 
-/// Products of the experiment's numbers that decide how much is held in memory. Numbers alone are
-/// in range; these keep what follows from them countable and within a machine.
+/// Limits on products of the experiment's numbers, which decide how much memory it needs. Each
+/// number may be in range while their product is not.
 constexpr double kMostParameters = 0x1p50;
-constexpr double kMostActivations = 0x1p52;  ///< of a microbatch, in all layers
-constexpr double kMostPasses = 0x1p23;       ///< of a step: microbatches through layers, on ranks
-constexpr double kMostPairs = 0x1p22;        ///< of a step: ranks of a context group, microbatches
-constexpr double kMostBlocks = 0x1p26;       ///< of a step, which CAD places
+constexpr double kMostActivations = 0x1p52;  ///< activations of a microbatch, in all layers
+constexpr double kMostPasses = 0x1p23;       ///< per step: microbatches through layers, on ranks
+constexpr double kMostPairs = 0x1p22;        ///< per step: pairs of ranks of a context group
+constexpr double kMostBlocks = 0x1p26;       ///< per step: blocks that CAD places
 
 double real(std::int64_t number) {
   return static_cast<double>(number);
@@ -274,7 +274,8 @@ void check_kind(const Checker& check, const Attention& a) {
                 a.local, a.chunk);
 }
 
-/// A default that is more than a budget gives way to it.
+/// Checks that sinks and window are within their budgets. A default may exceed a budget: it is then
+/// cut to it.
 void check_budgets(const Checker& check, const SparseAttention& s) {
   const SparseAttention defaults;
   const auto within = [&](std::int64_t forced, std::int64_t usual, std::int64_t budget,
@@ -374,8 +375,8 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "found lengths that do not ascend; valid: ascending lengths");
 }
 
-/// Placement auto shares the ranks out otherwise: data ranks that the batch does not feed are no
-/// layout of its choice.
+/// Checks batch.tokens. Placement auto chooses the data ranks itself, such that the batch feeds all
+/// of them, so parallel.data does not count there.
 void check_batch(const Checker& check, const Batch& b, const Parallel& p, PlacementKind placement) {
   const std::int64_t unit = b.microbatch * (placement == PlacementKind::automatic ? 1 : p.data);
   check.require(b.tokens >= b.microbatch, "batch.tokens",

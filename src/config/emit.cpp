@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiment, Machine -> YAML: every key, in the order of the schema.
+// Writes an Experiment or a Machine as YAML: every key, in the order of the schema.
 #include <cmath>
 #include <concepts>
 #include <type_traits>
@@ -17,7 +17,7 @@ std::string emit(bool value) {
   return value ? "true" : "false";
 }
 
-/// Always in quotes, so that no reader takes a name such as `2024` or `no` for something else.
+/// Text, always in quotes, so that no reader takes a name such as `2024` or `no` for another type.
 std::string emit(const std::string& value) {
   std::string text = "\"";
   for (const char c : value) {
@@ -46,7 +46,7 @@ std::string emit(T value, const Interval<T>&) {
   return fmt::format("{}", value);
 }
 
-/// The shortest digits that read back to the same bits, with the point that YAML 1.1 wants in a
+/// The shortest digits that read back to the same bits, with the point that YAML 1.1 requires in a
 /// number.
 std::string emit(double value, const Numbers&) {
   std::string text = fmt::format("{}", value);
@@ -78,7 +78,7 @@ std::string emit(const std::array<double, N>& row, const Numbers& range) {
   return '[' + text + ']';
 }
 
-/// One row per line.
+/// A table, one row per line.
 template <std::size_t N>
 std::string emit(const std::vector<std::array<double, N>>& rows, const Numbers& range) {
   std::string text;
@@ -129,7 +129,7 @@ class Writer {
   int indent_ = 0;
 };
 
-/// By value: the schema visits fields that may be written to.
+/// Takes `file` by value because the schema visits non-const fields.
 template <typename File>
 std::string write_file(File file) {
   Writer writer;

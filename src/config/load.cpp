@@ -12,7 +12,7 @@
 namespace cadenza::config {
 namespace {
 
-/// What a file says on its own; nothing where that is no experiment.
+/// The experiment of the file without overrides; nothing where it is invalid.
 std::optional<Experiment> alone(const Value& root) {
   try {
     check_keys<Experiment>(root);
@@ -32,7 +32,7 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
   Value root = parse_yaml(text, file);
   std::optional<Experiment> file_alone;
   if (unused != nullptr && !overrides.empty()) file_alone = alone(root);
-  // Before any value is read: an override may mend or supply what the file lacks.
+  // Overrides come before any value is read, as they may correct the file.
   for (const std::string& override : overrides) apply_override(root, override);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);

@@ -13,13 +13,13 @@
 namespace cadenza::config {
 namespace {
 
-/// Where row `row` of a table stands in the file.
+/// Place of row `row` of a table in the file.
 const Place& place_of_row(const Value& root, const char* block, const char* table,
                           std::size_t row) {
   return root.find(block)->find(table)->items[row].place;
 }
 
-/// Tokens, rows, columns or depth.
+/// Checks a size of a measurement: tokens, rows, columns or depth.
 void check_count(const Place& place, const std::string& path, double count) {
   if (count == std::floor(count) && count >= 1 && count <= static_cast<double>(kMaxSize)) return;
   fail_at(place, path,
@@ -89,8 +89,8 @@ bool gives(const Value& root, const std::string& path) {
   return value != nullptr;
 }
 
-/// Nominal rates stand for a machine that is not named. Of one that is they would be wrong, by
-/// orders of magnitude, and nobody would see it.
+/// Requires the rates without which nominal ones would be used. These are for unnamed machines; for
+/// a named one they would be wrong by orders of magnitude, unnoticed.
 void require_rates(const Value& root, const Machine& machine) {
   std::vector<std::string> missing;
   const AttentionTimes& attention = machine.attention;

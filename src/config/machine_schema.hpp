@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine file, described once, as schema.hpp describes an experiment.
+// The schema of a machine file, in the form of schema.hpp.
 #pragma once
 
 #include "cadenza/config/machine.hpp"
@@ -7,13 +7,13 @@
 
 namespace cadenza::config {
 
-// Per second: from one to what stands for "costs nothing".
+// A rate per second; the upper end means "costs nothing".
 inline constexpr Numbers kRate{1.0, 1e30};
 inline constexpr Numbers kRateOrNone{0.0, 1e30};
 inline constexpr Numbers kSeconds{0.0, 1e6};
-// A pair of sparse attention over one of dense attention.
+// Time of a pair of sparse attention divided by that of a pair of dense attention.
 inline constexpr Numbers kPair{0.1, 1e3};
-// Rows of tables: tokens and seconds, or sides of a product and FLOP/s.
+// Numbers in rows of tables: tokens and seconds, or sides of a product and FLOP/s.
 inline constexpr Numbers kMeasured{0.0, 1e18, true};
 
 template <typename Visitor>

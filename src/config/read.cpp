@@ -20,12 +20,12 @@
 namespace cadenza::config {
 namespace {
 
-// What a key takes, in words: expected(field, spec...).
+// --- expected(field, spec...): the valid values of a key, in words ---
 
 template <typename T>
 std::string expected(const T&, const Interval<T>& range) {
   const std::string what = std::floating_point<T> ? "a number" : "an integer";
-  // The largest integer can be written in a file, and one more; infinity, too.
+  // Without an upper bound only infinity is invalid, so the message says "finite".
   if (std::floating_point<T> && range.high == std::numeric_limits<T>::max()) {
     return fmt::format("a finite number {} {}", range.low_open ? ">" : ">=", range.low);
   }
@@ -83,7 +83,7 @@ std::string expected(const std::optional<T>&, const AutoOr<Spec>& choice) {
   return fmt::format("{}, {}", kAuto, expected(T{}, choice.spec));
 }
 
-// Readers: read(value, field, spec...) says whether the value fits; `field` then holds it.
+// --- read(value, field, spec...): returns whether the value fits, and stores it in `field` ---
 
 template <typename T>
 requires std::is_arithmetic_v<T>
@@ -146,7 +146,7 @@ bool read(const Value& value, std::optional<T>& field, const AutoOr<Spec>& choic
   return true;
 }
 
-/// Reads a value or ends with what was found and what is valid there.
+/// Reads a value, or throws Error(usage) with what was found and what is valid.
 template <typename Field, typename... Spec>
 void read_or_fail(const Value& value, const std::string& path, Field& field, const Spec&... spec) {
   if (read(value, field, spec...)) return;
@@ -196,7 +196,7 @@ void read_or_fail(const Value& value, const std::string& path, std::vector<T>& f
 /// The visitor that reads one block.
 class Reader {
  public:
-  /// `block` is null where the experiment leaves it out.
+  /// @param block  null where the file leaves it out
   Reader(const Value& root, const Value* block, std::string path)
       : root_(root), block_(block), path_(std::move(path)) {}
 
@@ -222,7 +222,7 @@ class Reader {
   void block(const char* name, Struct& fields) {
     const Value* value = find(name);
     const std::string path = join_path(path_, name);
-    // A block whose keys are all left out reads as nothing.
+    // A block without keys is read as nothing, and valid.
     if (value != nullptr && value->kind != Value::Kind::block &&
         value->kind != Value::Kind::nothing) {
       fail_at(value->place, path, fmt::format("found {}; valid: a block of keys", found(*value)));
@@ -260,7 +260,7 @@ class Reader {
   std::string path_;
 };
 
-/// Which keys are placement auto's to choose.
+/// Lets placement auto choose all keys that it can, or none.
 void leave_open(Experiment& experiment, bool open) {
   experiment.parallel.open = {open, open, open, open};
   experiment.run.recompute_open = open;
@@ -298,15 +298,15 @@ Experiment read_experiment(const Value& root) {
 
 namespace {
 
-/// Positions of arXiv 2402.17463, section 3: with stride s and w local tokens the largest is
-/// s + w - 1; Megatron-LM takes s + w and, for older chunks, at most the last of the next chunk.
+/// The positions of arXiv 2402.17463, section 3. With stride s and w local tokens the largest is
+/// s + w - 1; Megatron-LM has s + w and, for older chunks, at most the last of the next chunk.
 DualChunk dual_chunk_of(const Attention& attention) {
   const std::int64_t stride = attention.chunk - attention.local;
   if (attention.cap == ChunkCap::paper) return {stride, attention.chunk - 1, attention.chunk - 1};
   return {stride, attention.chunk, std::min(2 * stride - 1, attention.chunk)};
 }
 
-/// The largest of all heads.
+/// Sets the largest budgets of all heads.
 void set_budgets(const SparseAttention& sparse, SparseRule& rule) {
   rule.columns = sparse.columns;
   rule.slashes = sparse.slashes;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The experiment, described once: reading, writing and the list of known keys all walk it.
+// The schema of an experiment, which reading, writing and the list of known keys all visit.
 // A visitor has
 //   key(name, field, spec...)                 a key with a default
-//   required(name, field, meaning, spec...)   a key that must be there
+//   required(name, field, meaning, spec...)   a required key
 //   block(name, struct)                       a nested block, which it describes in turn
 //   blocks(name, list of structs)             a list of blocks, empty by default
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace cadenza::config {
 
-/// Spec of a number: the interval it lies in.
+/// Spec of a number: the interval of valid values.
 template <typename T>
 struct Interval {
   T low;
@@ -36,13 +36,13 @@ struct ServerCount {
   Interval<std::int64_t> ranks;
 };
 
-/// Spec of an optional value: `auto`, stored as none, or what `spec` says.
+/// Spec of an optional value: `auto`, stored as none, or a value by `spec`.
 template <typename Spec>
 struct AutoOr {
   Spec spec;
 };
 
-/// Spec of a key that placement auto may choose: `auto`, or what `spec` says.
+/// Spec of a key that placement auto may choose: `auto`, or a value by `spec`.
 template <typename... Spec>
 struct OrAuto {
   bool& open;
@@ -64,7 +64,7 @@ inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
 inline constexpr double kMaxNumber = std::numeric_limits<double>::max();
 inline constexpr Numbers kPositive{0.0, kMaxNumber, true};
 inline constexpr Numbers kNotNegative{0.0, kMaxNumber};
-// Rotations of a rotary pair in training; wider ranges would end in numbers that are not finite.
+// Rotations of a rotary pair in training; a wider range would give numbers that are not finite.
 inline constexpr Numbers kRotations{1e-6, 1e6};
 // Standard deviation of a logarithm.
 inline constexpr Numbers kSpread{0.0, 10.0};

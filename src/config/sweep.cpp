@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sweep file -> Sweep.
+// Parses sweep files, and makes points and their experiments.
 #include "cadenza/config/sweep.hpp"
 
 #include <fmt/ranges.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kMostSteps = 1'000'000;
 
-/// A value as YAML on one line.
+/// Writes a value as YAML on one line.
 std::string to_text(const Value& value) {
   std::string text;
   switch (value.kind) {
@@ -88,7 +88,7 @@ Settings read_settings(const Value& block, const std::string& path) {
   return settings;
 }
 
-/// `key.path: [values]`, or `name: {label: {key.path: value, ...}, ...}`.
+/// Reads an axis: `key.path: [values]`, or `name: {label: {key.path: value, ...}, ...}`.
 Axis read_axis(const Entry& entry) {
   const std::string path = join_path("axes", one_line(entry.name));
   Axis axis{entry.name, {}};
@@ -117,7 +117,8 @@ Axis read_axis(const Entry& entry) {
   return axis;
 }
 
-/// Index of the axis `name`, whose labels `wanted` are: one label or a list of them.
+/// Reads a condition of a rule, `axis: label` or `axis: [labels]`: the index of the axis, and the
+/// labels.
 std::pair<std::size_t, std::vector<std::string>> read_condition(const Entry& entry,
                                                                 const std::string& path,
                                                                 const std::vector<Axis>& axes) {
@@ -198,13 +199,13 @@ Sweep parse_sweep(const std::string& text, const std::string& file) {
   return sweep;
 }
 
-// Sweep -> points -> experiments.
+// --- From a sweep to points, and from a point to its experiment ---
 
 namespace {
 
 constexpr std::size_t kMostPoints = 100'000;
-constexpr std::size_t kMostText = std::size_t{1} << 28;         // bytes that all points set
-constexpr std::size_t kMostComparisons = std::size_t{1} << 26;  // of points with rules
+constexpr std::size_t kMostText = std::size_t{1} << 28;         // bytes of all settings
+constexpr std::size_t kMostComparisons = std::size_t{1} << 26;  // of points x rules
 constexpr std::string_view kShape = "shape.";
 
 void append(Settings& all, const Settings& more) {
@@ -217,12 +218,12 @@ bool applies(const SweepRule& rule, const std::vector<std::string>& labels) {
   });
 }
 
-/// Sizes that others follow from.
+/// The shape.* settings, from which other keys follow.
 struct Shape {
   std::optional<std::int64_t> ranks, sequence, sequences, microbatches;
 };
 
-/// Takes the shape's settings out of `settings`; a later one wins, as it does for others.
+/// Takes the shape's settings out of `settings`; a later one wins, as with other keys.
 Shape take_shape(Settings& settings) {
   Shape shape;
   const auto take = [&](const std::string& setting) {
@@ -300,7 +301,7 @@ std::size_t bytes_of(const Settings& settings) {
   return bytes;
 }
 
-/// Before points are made: how many, what each of them holds at most, and what rules look at.
+/// Checks, before points are made, their number, their size and the work of the rules.
 void check_size(const Sweep& sweep) {
   std::size_t points = 1;
   std::size_t bytes = bytes_of(sweep.settings);

@@ -82,7 +82,7 @@ void fail_at(const Place& place, const std::string& path, const std::string& mes
 
 namespace {
 
-/// A visitor that lists the paths of a block, nested ones included.
+/// A visitor that lists the keys of a schema, block by block.
 class KeyList {
  public:
   struct Block {
@@ -118,14 +118,14 @@ class KeyList {
     block(name, one);
   }
 
-  /// Null where `path` is no block.
+  /// The block at `path`; null where there is none.
   const Block* find(const std::string& path) const {
     const auto block = std::ranges::find(blocks_, path, &Block::path);
     return block == blocks_.end() ? nullptr : &*block;
   }
 
-  /// Names `name` under its right block where it only stands in the wrong one, else what is near in
-  /// `block`, else what is near with its block.
+  /// Suggests a key for an unknown `name` in `block`: the same name in another block, else a
+  /// similar one in `block`, else a similar path.
   std::string hint(const std::string& name, const Block& block) const {
     for (const Block& other : blocks_) {
       if (std::ranges::count(other.names, name) == 0) continue;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of every choice, in the order of its enumerators: read, written and suggested from
-// here.
+// The words of every choice, by enumerator. Reading, writing and suggestions use them.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +15,7 @@ namespace cadenza::config {
 template <typename Choice>
 inline constexpr std::array<std::string_view, 0> kWords = {};
 
-/// The words of a table's rows, or of those that are so.
+/// The words of all rows of a table, or of those for which `is_so` is true.
 template <typename Traits, std::size_t N>
 consteval std::array<std::string_view, N> words_in(const std::array<Traits, N>& table) {
   std::array<std::string_view, N> words;
@@ -108,7 +107,7 @@ constexpr std::string_view word(Choice choice) {
   return kWords<Choice>[at(choice)];
 }
 
-/// The word for what the program may choose.
+/// The word for values that the program may choose.
 inline constexpr std::string_view kAuto = "auto";
 
 /// The word of attention.servers for "every trainer serves" (0 in Attention::servers).

@@ -15,11 +15,11 @@
 namespace cadenza::config {
 namespace {
 
-// What an experiment, a machine or a sweep may hold. Files are some kilobytes; these bounds keep
-// what a small file can be made to mean, through aliases say, within a fraction of a second.
+// Limits of an experiment, machine or sweep. Normal files have some kilobytes; the limits bound
+// what a small file may expand to, e.g. through aliases, to a fraction of a second.
 constexpr std::size_t kMostValues = 100'000;
 constexpr std::size_t kDeepest = 8;
-constexpr std::size_t kShown = 80;  // bytes of a line, in a message
+constexpr std::size_t kShown = 80;  // bytes of a line shown in a message
 
 using OriginPointer = std::shared_ptr<const Origin>;
 
@@ -37,7 +37,7 @@ Value value_at(const Place& place, Value::Kind kind) {
 struct Extent {
   std::size_t values = 1;
   std::int64_t bytes = 0;
-  std::size_t depth = 0;  ///< of blocks and lists in each other
+  std::size_t depth = 0;  ///< nesting depth of blocks and lists
 };
 
 Extent extent_of(const Value& value) {
@@ -54,15 +54,15 @@ Extent extent_of(const Value& value) {
   return all;
 }
 
-/// Builds values from the parser's events, so that nothing is ever larger than it may be: an alias
-/// becomes a copy of what it stands for, and counts as that.
+/// Builds values from the parser's events and checks the limits on the way. An alias becomes a copy
+/// of its value and counts as such.
 class Builder : public YAML::EventHandler {
  public:
-  /// @param path  of the root, where it is no file's
+  /// @param path  path of the root: empty for a file
   Builder(OriginPointer origin, std::string path)
       : origin_(std::move(origin)), path_(std::move(path)) {}
 
-  /// What was built. @throws Error(usage): a key that is no word
+  /// Returns the value that was built. @throws Error(usage): a key that is a list or a block
   Value take() {
     if (odd_key_) {
       fail_at(odd_key_->place, odd_key_->path,
@@ -116,12 +116,12 @@ class Builder : public YAML::EventHandler {
   void OnMapEnd() override { close(); }
 
  private:
-  /// A block or list whose end is still to come.
+  /// A block or list that has not ended yet.
   struct Open {
     Value value;
     YAML::anchor_t anchor = 0;
     bool named = false;                          ///< block: the last entry waits for its value
-    std::unordered_map<std::string, int> lines;  ///< block: of its keys
+    std::unordered_map<std::string, int> lines;  ///< block: lines of its keys
   };
 
   struct OddKey {
@@ -174,14 +174,14 @@ class Builder : public YAML::EventHandler {
       add_key(open_.back(), value);
     } else {
       Value& entry = open_.back().value.entries.back().value;
-      value.place = entry.place;  // of the key
+      value.place = entry.place;  // place of the key
       entry = std::move(value);
       open_.back().named = false;
     }
   }
 
   void add_key(Open& block, const Value& key) {
-    // Said at the end only: of brackets that stay open the parser makes a key, and complains later.
+    // Reported in take() only: the parser makes a key of unclosed brackets before it complains.
     if (key.kind != Value::Kind::scalar && !odd_key_) odd_key_ = {key.place, path()};
     const auto [first, is_new] = block.lines.emplace(key.text, key.place.line);
     if (!is_new && !odd_key_) {
@@ -197,7 +197,7 @@ class Builder : public YAML::EventHandler {
     return block.value.kind == Value::Kind::block && !block.named;
   }
 
-  /// Of the value that comes next.
+  /// The path of the next value.
   std::string path() const {
     std::string path = path_;
     for (const Open& around : open_) {
@@ -220,7 +220,7 @@ class Builder : public YAML::EventHandler {
   std::unordered_map<YAML::anchor_t, Value> anchors_;
 };
 
-/// YAML is text; yaml-cpp takes other bytes as they come, and UTF-16 too.
+/// Requires UTF-8 without control characters: yaml-cpp would accept any bytes, and UTF-16.
 void require_text(const std::string& text, const OriginPointer& origin) {
   int line = 1;
   for (std::size_t at = 0; at < text.size(); ++line) {
@@ -236,9 +236,9 @@ void require_text(const std::string& text, const OriginPointer& origin) {
   }
 }
 
-/// The one document of `text`. YAML::Load would build what aliases stand for before anything can
-/// be counted, and YAML::LoadAll never ends on text such as "," that starts no document and is not
-/// consumed either.
+/// Loads the one document of `text`. YAML::Load would expand aliases before anything can be
+/// counted, and YAML::LoadAll never ends on text such as ",", which starts no document and is not
+/// consumed.
 Value load(const std::string& text, const OriginPointer& origin, const std::string& path) {
   if (std::ssize(text) > kMostYamlBytes) {
     fail_at({origin, 1}, "",
@@ -282,7 +282,7 @@ std::vector<std::string> split_path(const std::string& path) {
   return names;
 }
 
-/// The entry `name` of `block`, made where it is missing.
+/// The entry `name` of `block`, which is added where it is missing.
 Value& entry_of(Value& block, const std::string& name, const Place& place) {
   if (Value* value = block.find(name)) return *value;
   Value value;

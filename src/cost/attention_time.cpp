@@ -11,7 +11,7 @@
 namespace cadenza::cost {
 namespace {
 
-/// Keys of the task that its last query sees.
+/// Number of the task's keys that its last query sees.
 std::int64_t keys_seen(const Task& task) {
   return visible_keys(task.q.end - 1, task.k, task.band);
 }
@@ -63,7 +63,7 @@ double AttentionTime::sparse_pair(std::int64_t block, Pass pass) const {
 double AttentionTime::tile_seconds(Shape shape, Pass pass) {
   const Table& table = tables_[index(pass)];
   if (table.empty()) return largest_tile_seconds(pass);
-  // A tile that is not full costs as much as a full one.
+  // A partial tile costs as much as a full one.
   const auto tile = static_cast<double>(times_.tile);
   shape = {std::max(shape.queries, tile), std::max(shape.keys, tile)};
   note(shape, pass);
@@ -77,7 +77,7 @@ double AttentionTime::tile_seconds(Shape shape, Pass pass) {
          static_cast<double>(times_.head_dim);
 }
 
-/// Of the table's longest tasks; where it is empty, of all.
+/// Seconds of a tile in the table's longest tasks; of any tile where the table is empty.
 double AttentionTime::largest_tile_seconds(Pass pass) const {
   const Table& table = tables_[index(pass)];
   if (table.empty()) {

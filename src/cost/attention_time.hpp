@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of an attention task: tiles at the rate that was measured for tasks of that shape.
+// Seconds of an attention task: its tiles times the measured time of a tile in tasks of its shape.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ class AttentionTime {
 
   double seconds(const Task& task, Pass pass);
 
-  /// Of a pair of one head in sparse blocks of that side.
+  /// Seconds of a pair of one head in sparse blocks with sides of `block` tokens.
   double sparse_pair(std::int64_t block, Pass pass) const;
 
-  /// What of the tasks so far the tables do not cover.
+  /// Describes the tasks so far that the tables do not cover.
   std::vector<std::string> extrapolations() const;
 
  private:
@@ -43,8 +43,8 @@ class AttentionTime {
   std::int64_t head_dim_;
   Table tables_[2];
   Curve sparse_pairs_[2];
-  Shape measured_[2];  ///< the largest of the table
-  Shape beyond_[2];    ///< the largest task that is larger; 0: none
+  Shape measured_[2];  ///< largest shape of the table, by pass
+  Shape beyond_[2];    ///< largest task beyond it, by pass; 0: none
 };
 
 }  // namespace cadenza::cost

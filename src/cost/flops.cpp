@@ -10,16 +10,17 @@ namespace {
 
 using config::Model;
 
-/// A product of [rows, d_model] with `weights` columns or rows in all, on one of `tensor` ranks.
+/// FLOPs of a product of [rows, d_model] with a matrix of `weights` columns or rows, on one of
+/// `tensor` ranks.
 double product(const Model& m, std::int64_t weights, std::int64_t tensor, std::int64_t rows) {
   return 2.0 * static_cast<double>(rows) * static_cast<double>(m.d_model) *
          static_cast<double>(weights) / static_cast<double>(tensor);
 }
 
-/// Both parts of a step's forward pass, all layers.
+/// FLOPs of a step's forward pass, all layers.
 struct Forward {
   double dense = 0;
-  double attention = 0;  ///< of the pairs that the mask allows
+  double attention = 0;  ///< for the pairs that the mask allows
 };
 
 Forward forward_pass(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
@@ -58,8 +59,8 @@ std::int64_t layer_parameters(const Model& m) {
 }
 
 double break_even(const Model& m) {
-  // FLOPs of a token in the forward pass: 2 d_model per earlier token in attention (half of the
-  // 4 d_model of a full row), 2 per weight elsewhere.
+  // A token's forward FLOPs: 2 d_model per token of its document in attention (half of the 4
+  // d_model of a full row), 2 per weight elsewhere.
   const std::int64_t kv = m.kv_heads * m.head_dim();
   const std::int64_t layer = 2 * m.d_model + 2 * kv + 3 * m.ffn;  // weights / d_model
   return static_cast<double>(layer) + static_cast<double>(m.vocab) / static_cast<double>(m.layers);
@@ -68,7 +69,7 @@ double break_even(const Model& m) {
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKind device) {
   const bool on_host = device == config::DeviceKind::host;
   const std::int64_t elements = std::int64_t{1} << (on_host ? 22 : 28);
-  const std::int64_t multiple = on_host ? 1 : 128;  // of rows: a tile of a device's products
+  const std::int64_t multiple = on_host ? 1 : 128;  // rows: a tile of a device's products
   const std::int64_t fit = std::max<std::int64_t>(1, elements / vocab / multiple) * multiple;
   return std::min(fit, rows);
 }
@@ -97,12 +98,12 @@ namespace {
 std::int64_t divide_up(std::int64_t a, std::int64_t b) {
   return a >= 0 ? (a + b - 1) / b : -(-a / b);
 }
-/// The same, rounded down.
+/// a / b, rounded down; a may be negative.
 std::int64_t divide_down(std::int64_t a, std::int64_t b) {
   return -divide_up(-a, b);
 }
 
-/// first, first + 1, ...: `count` numbers, each cut to [0, most].
+/// The sequence first, first + 1, ... of `count` numbers, each clamped to [0, most].
 struct Steps {
   Steps(std::int64_t first, std::int64_t count, std::int64_t most)
       : below(std::clamp<std::int64_t>(1 - first, 0, count)),
@@ -118,11 +119,11 @@ struct Steps {
 }  // namespace
 
 Tiles count_tiles(const Task& task, std::int64_t tile) {
-  // Queries behind those that see the last key see none.
+  // Queries after those that see the last key see no key.
   const Range q{task.q.begin, std::min(task.q.end, task.k.end - task.band.low)};
   if (q.empty() || task.k.empty()) return {};
-  // Full tile i of queries sees tiles of keys up to `ends` + i, but for the first `begins` + i. The
-  // last tile, which may be a part of one, is counted by itself.
+  // Full tile i of queries sees the tiles of keys from the i-th number of `begins` to that of
+  // `ends`. The last tile, which may be partial, is counted separately.
   const std::int64_t full = divide_up(q.size(), tile) - 1;
   const std::int64_t most = divide_up(task.k.size(), tile);
   const std::int64_t start = q.begin - task.k.begin;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rates of a machine: attention, products, memory, and the links between ranks with the
-// collectives over them.
+// The rates of a machine: attention, products, memory, links between ranks, and collectives.
 #include "cadenza/cost/rates.hpp"
 
 #include <fmt/format.h>
@@ -78,7 +77,7 @@ double Links::slowest_share(std::span<const Rank> group) const {
   return share;
 }
 
-/// What each rank of a ring has to the next one, at the slowest place.
+/// The slowest connection of a ring from one rank to the next.
 Way Links::ring(Ring what, std::span<const Rank> group) const {
   const auto rate = [&](const config::Link& link) {
     const double own =
@@ -97,14 +96,14 @@ Way Links::ring(Ring what, std::span<const Rank> group) const {
                                 : static_cast<double>(links_.adapters * fewest) / ranks_per_node_;
     way.latency_seconds = links_.between.latency_seconds;
     way.bytes_per_second = adapters * rate(links_.between);
-    // One rank of a node alone uses no link inside it.
+    // A node with one rank of the group uses no link inside it.
     if (fewest > 1) way.bytes_per_second = std::min(way.bytes_per_second, rate(links_.inside));
   }
   way.bytes_per_second *= slowest_share(group);
   return way;
 }
 
-/// Once round the ring: each rank has sent all but one part of `bytes`.
+/// Seconds of going once round the ring: each rank sends all parts of `bytes` but one.
 double Links::round(Ring what, double bytes, std::span<const Rank> group) const {
   const Way way = ring(what, group);
   const auto ranks = static_cast<double>(group.size());

@@ -13,7 +13,7 @@
 namespace cadenza::data {
 namespace {
 
-// Steps between states that are kept: a jump back replays fewer, some 50 us each.
+// Distance of remembered states: a jump back replays fewer steps than this, about 50 us each.
 constexpr std::int64_t kRemembered = 1024;
 
 struct Bin {
@@ -28,7 +28,7 @@ std::size_t smallest(const std::vector<Bin>& bins, Key Bin::*key) {
   return static_cast<std::size_t>(least - bins.begin());
 }
 
-/// The bin that has borne its cost first with `cost` in it.
+/// The bin that takes the least time with `cost` added.
 std::size_t soonest(const std::vector<Bin>& bins, const std::vector<std::int64_t>& capacities,
                     double cost) {
   const auto time = [&](std::size_t bin) {
@@ -41,7 +41,8 @@ std::size_t soonest(const std::vector<Bin>& bins, const std::vector<std::int64_t
   return best;
 }
 
-/// Tokens, and pairs in as many tokens as take equally long. Of causal attention d * d pairs.
+/// Cost of a document in tokens: its length, plus its pairs in tokens that take equally long
+/// (causal attention: d * d pairs).
 double cost_of(const BatchDocument& document, const Bins& options) {
   const std::int64_t length = document.length();
   const auto pairs =
@@ -74,7 +75,7 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, st
          "documents x microbatches at most {:.3g}",
          pool.size(), options.count, kMostComparisons);
   }
-  // Without the first key a document could wait for ever behind costlier ones of every new step.
+  // The first key keeps a document from waiting for ever behind costlier ones of new steps.
   std::stable_sort(pool.begin(), pool.end(), [](const Waiting& a, const Waiting& b) {
     return std::tuple(a.carried, a.document.length()) > std::tuple(b.carried, b.document.length());
   });
@@ -135,8 +136,8 @@ Batch BalancedSteps::batch(std::int64_t step) {
 }
 
 Batch BalancedSteps::advance(State& state, std::int64_t step) const {
-  // A step reads less where documents were carried to it: else they would pile up wherever lengths
-  // do not fill microbatches. Where all that it reads waits in queues it reads on.
+  // A step reads less if documents were carried to it, as they would pile up where lengths do not
+  // fill microbatches. If all documents that it reads wait in queues, it reads on.
   do {
     read_window(state, step);
     release_outliers(state);
@@ -200,7 +201,7 @@ std::vector<Question> CutCorpus::questions(std::int64_t document) const {
 
 namespace {
 
-/// Before anything of that size is made.
+/// Checks the number of tokens and documents, before memory is taken for them.
 void check_size(std::span<const std::int64_t> lengths, std::int64_t max_document) {
   std::int64_t tokens = 0;
   std::int64_t documents = 0;

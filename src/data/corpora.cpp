@@ -18,7 +18,7 @@
 namespace cadenza::data {
 namespace {
 
-constexpr std::int64_t kSpecials = 2;  // begin and end
+constexpr std::int64_t kSpecials = 2;  // begin and end tokens
 
 }  // namespace
 
@@ -26,7 +26,7 @@ TextCorpus::TextCorpus(const std::vector<std::string>& paths) {
   for (std::string& path : find_files(paths)) {
     const std::int64_t size = file_size(path);
     if (size == 0) continue;
-    refuse_foreign(path, config::Source::text);  // now rather than hours into the run
+    refuse_foreign(path, config::Source::text);  // now, not hours into the run
     lengths_.push_back(size + kSpecials);
     files_.push_back(std::move(path));
   }
@@ -111,7 +111,7 @@ void SyntheticCorpus::read(std::int64_t document, Range tokens, std::span<Token>
   const std::uint64_t stream = kTokenStream ^ mix64(static_cast<std::uint64_t>(document));
   Token token = 0;
   for (std::int64_t i = tokens.begin / kBlock * kBlock; i < tokens.end; ++i) {
-    // Two draws a position: whether the chain is followed, and the token where it is not.
+    // Two draws per position: whether to follow the chain, and the token where it is not followed.
     const auto index = 2 * static_cast<std::uint64_t>(i);
     const bool follows = i % kBlock != 0 && random_uniform(seed_, stream, index) < kFollow;
     token = follows ? follow(token)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The corpora, one class for each data.source: text, tokens, synthetic, retrieval.
+// The corpora, one class per data.source: text, tokens, synthetic, retrieval.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace cadenza::data {
 
-/// Document i: kBeginToken, the bytes of the i-th file that is not empty, kEndToken.
+/// Text files as documents: document i is kBeginToken, the bytes of the i-th non-empty file,
+/// kEndToken.
 class TextCorpus : public Corpus {
  public:
   /// @param paths entries of data.path
@@ -27,16 +28,15 @@ class TextCorpus : public Corpus {
 
   std::vector<std::string> files_;
   std::vector<std::int64_t> lengths_;
-  // The pieces of a long document are read one after another: its file stays open meanwhile.
+  // The file of the last document stays open, as the pieces of a long one are read in sequence.
   mutable std::mutex mutex_;
   mutable File open_;
   mutable std::int64_t open_document_ = -1;
 };
 
-// Tokens made by another program: files of integers in which a token ends each document.
+// --- Tokens made by another program: files of integers in which a token ends each document ---
 
-/// Documents of several files, in order; none crosses files. A document ends behind
-/// data.document_end or with its file.
+/// Documents of several files, in order. A document ends after data.document_end or with its file.
 class TokensCorpus : public Corpus {
  public:
   TokensCorpus(const config::Data& data, std::int64_t vocab);
@@ -46,17 +46,16 @@ class TokensCorpus : public Corpus {
  private:
   std::vector<TokenFile> files_;
   std::vector<std::int64_t> first_;   // first document of each file
-  std::vector<std::int64_t> begins_;  // where each document begins in its file
+  std::vector<std::int64_t> begins_;  // begin of each document in its file
   std::vector<std::int64_t> lengths_;
 };
 
-// Documents made up from the seed: lengths of a named distribution, tokens a model can learn.
+// --- Synthetic documents: lengths of a named distribution, tokens that a model can learn ---
 
-/// Tokens follow each other as in an order-1 Markov chain: with probability 0.7 the next token is
-/// f(previous), f a map drawn from the seed; otherwise it is uniform in [0, vocab). A model that
-/// knows f reaches a loss of about 0.25 + 0.3 (ln vocab + 1.2) nats, one that does not, ln vocab.
-/// The chain starts anew every kBlock tokens, so a range costs as much to read anywhere in a
-/// document.
+/// Tokens of an order-1 Markov chain, drawn from the seed: with probability 0.7 the next token is
+/// f(previous) for a random map f; otherwise it is uniform in [0, vocab). A model that knows f
+/// reaches a loss of about 0.25 + 0.3 (ln vocab + 1.2) nats, one that does not, ln vocab. The chain
+/// restarts every kBlock tokens, so that any range of a document can be read at the same cost.
 class SyntheticCorpus : public Corpus {
  public:
   static constexpr std::int64_t kBlock = 64;
@@ -73,23 +72,22 @@ class SyntheticCorpus : public Corpus {
   std::vector<std::int64_t> lengths_;
 };
 
-// Documents that tell facts, go on about something else, and ask for the facts at their end.
+// --- Documents that tell facts, continue with filler, and ask for the facts at their end ---
 
-/// A document is filler with facts in it and questions after it, all drawn from the seed:
-/// - a fact is three tokens, [kFact, key, value]; the keys of a document differ. It stands where a
-///   share of the filler, its depth, lies before it;
+/// Documents of filler with facts in it and questions after it, all drawn from the seed:
+/// - a fact is three tokens, [kFact, key, value]; the keys of a document differ. The share of the
+///   filler before a fact is its depth;
 /// - a question is [kAsk, key, value] with the key and value of a fact: the target of its key is
 ///   the answer;
 /// - the filler of a document repeats a phrase of its own.
-/// All other tokens are words. Keys are words that a document says nowhere else, so that whoever
-/// finds where a key stood before has found its value; repeated phrases teach just that. What a
-/// model that has learned all of it cannot know are the phrase when it comes first, where facts
-/// stand, and what they say.
+/// All other tokens are words. A key occurs only in its fact and questions, so a model that finds
+/// the key's earlier occurrence has found the value; repeated phrases teach this. Even a perfect
+/// model cannot predict the first occurrence of the phrase, the places of facts and their content.
 class RetrievalCorpus : public Corpus {
  public:
   static constexpr Token kFact = 0;
   static constexpr Token kAsk = 1;
-  static constexpr std::int64_t kFactTokens = 3;  ///< and of a question
+  static constexpr std::int64_t kFactTokens = 3;  ///< tokens of a fact, and of a question
 
   /// @throws Error(data) where a document is too short for its facts and questions
   RetrievalCorpus(const config::Data& data, std::int64_t vocab, std::uint64_t seed);

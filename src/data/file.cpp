@@ -92,7 +92,7 @@ void File::read(std::int64_t offset, std::span<unsigned char> out) const {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const File file(path);
   const auto size = static_cast<std::size_t>(file.size());
-  if (size == 0) return;  // a mapping of zero bytes is an error for mmap
+  if (size == 0) return;  // mmap refuses to map zero bytes
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (address == MAP_FAILED) {
     fail(ExitCode::data, "data.path: cannot map '{}': {}", path, reason(errno));
@@ -111,7 +111,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Files = std::set<std::string>;  // byte order, each once
+using Files = std::set<std::string>;  // in byte order, each once
 
 bool skipped(std::string_view name) {
   return name.starts_with('.') || name == "__pycache__";
@@ -121,7 +121,7 @@ bool has_wildcard(std::string_view text) {
   return text.find_first_of("*?[") != text.npos;
 }
 
-// An empty path is the working folder; names found in it stay without "./".
+// Opens a folder. An empty path is the working folder, so that its names have no "./".
 fs::directory_iterator open_folder(const fs::path& path) {
   const fs::path folder = path.empty() ? fs::path(".") : path;
   std::error_code error;
@@ -133,7 +133,7 @@ fs::directory_iterator open_folder(const fs::path& path) {
   return entries;
 }
 
-// Links to folders are not entered: they may lead back up.
+// Whether to enter a folder. Links are not entered, as they may lead back up.
 bool is_folder_below(const fs::directory_entry& entry) {
   std::error_code error;
   return !entry.is_symlink(error) && entry.is_directory(error);
@@ -166,7 +166,7 @@ bool matches(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), FNM_PERIOD | FNM_NOESCAPE) == 0;
 }
 
-/// Finds what one pattern matches.
+/// Finds the files that one pattern matches.
 class Walk {
  public:
   Walk(const std::string& pattern, Files& files) : pattern_(pattern), files_(files) {
@@ -175,7 +175,7 @@ class Walk {
     const auto again = std::ranges::unique(
         parts_, [](const fs::path& a, const fs::path& b) { return a == "**" && b == "**"; });
     parts_.erase(again.begin(), again.end());
-    // Each of them may be a call of visit() within another.
+    // Calls of visit() nest by wildcards.
     const auto wildcards = std::ranges::count_if(
         parts_, [](const fs::path& part) { return has_wildcard(part.native()); });
     if (wildcards > kMostWildcards) {
@@ -188,7 +188,7 @@ class Walk {
   void run() { visit({}, 0, false); }
 
  private:
-  // What links may multiply: they can lead to the same folder by many names.
+  // Folders visited behind links, which can give the same folder many names.
   static constexpr std::size_t kMostBehindLinks = 10'000;
   static constexpr std::ptrdiff_t kMostWildcards = 64;
 
@@ -196,12 +196,12 @@ class Walk {
     return part < parts_.size() && !has_wildcard(parts_[part].native());
   }
 
-  /// Walks from folder `base` along the pattern's parts from `next` on. @param linked  whether
-  /// `base` lies behind a link
+  /// Walks from folder `base` along the pattern's parts from `next` on.
+  /// @param linked  whether `base` lies behind a link
   void visit(fs::path base, std::size_t next, bool linked) {
     while (is_literal(next)) base /= parts_[next++];
     if (next == parts_.size()) return add_existing(base, files_);
-    // Several ** lead to the same folder with the same rest of the pattern on many ways.
+    // With several ** the same folder and rest of the pattern are reached on many ways.
     if (!visited_.emplace(base.native(), next).second) return;
     if (linked && ++behind_links_ > kMostBehindLinks) {
       fail(ExitCode::data,
@@ -228,14 +228,14 @@ class Walk {
     around_.pop_back();
   }
 
-  /// The same for all names of a folder.
+  /// A folder's identity, which is equal for all of its names.
   using Identity = std::pair<dev_t, ino_t>;
   static Identity identity(const fs::path& path) {
     struct stat status {};
     if (::stat(path.empty() ? "." : path.c_str(), &status) != 0) return {};
     return {status.st_dev, status.st_ino};
   }
-  /// Whether a link leads to a folder that is being walked: round in a circle.
+  /// Whether a link leads to a folder that is being walked, so that the walk would not end.
   bool leads_back(const fs::path& link) const {
     return std::ranges::find(around_, identity(link)) != around_.end();
   }
@@ -248,7 +248,7 @@ class Walk {
   std::size_t behind_links_ = 0;
 };
 
-// What the system takes as a path; a pattern may have about as many parts as a third of that.
+// Refuses entries longer than a path of the system, which also bounds the parts of a pattern.
 void check_length(const std::string& entry) {
   if (entry.size() < PATH_MAX) return;
   fail(ExitCode::data, "data.path: found a path of {} bytes; valid: fewer than {}", entry.size(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of a corpus: which ones data.path names, and how they are read, by position or mapped into
+// Files of a corpus: finds those that data.path names, and reads them by position or mapped into
 // memory (POSIX).
 #pragma once
 
@@ -11,13 +11,14 @@
 
 namespace cadenza::data {
 
-/// Bytes of the file at `path` now. @throws Error(data) when it is missing or no regular file.
+/// Present size of the file at `path` in bytes. @throws Error(data) when it is missing or no
+/// regular file.
 std::int64_t file_size(const std::string& path);
 
-/// @throws Error(data) naming both sizes when `path` does not hold `expected` bytes.
+/// Checks that `path` holds `expected` bytes. @throws Error(data) naming both sizes.
 void check_size(const std::string& path, std::int64_t expected);
 
-/// An open file; closes itself.
+/// An open file, closed by the destructor.
 class File {
  public:
   File() = default;
@@ -30,7 +31,7 @@ class File {
   File& operator=(const File&) = delete;
 
   int descriptor() const { return descriptor_; }
-  /// Bytes the file holds now.
+  /// Present size in bytes.
   std::int64_t size() const;
   /// Fills `out` from byte `offset` on. @throws Error(data) when the file ends before.
   void read(std::int64_t offset, std::span<unsigned char> out) const;
@@ -40,7 +41,7 @@ class File {
   int descriptor_ = -1;
 };
 
-/// A whole file in the address space; pages come in as they are read.
+/// A whole file mapped into memory; pages are loaded as they are read.
 class MappedFile {
  public:
   /// @throws Error(data) with the system's reason.
@@ -59,21 +60,21 @@ class MappedFile {
   std::span<const unsigned char> bytes_;
 };
 
-// Entries of data.path → files.
+// --- From entries of data.path to files ---
 
-/// The files that `entries` name, entry by entry. An entry is
+/// Finds the files that `entries` name, entry by entry. An entry is
 /// - a file: itself;
 /// - a folder: every regular file below it;
 /// - a pattern of * ? [..] and ** (any number of folders): every file that matches, and the files
 ///   of every folder that matches.
 /// The files of a folder or pattern are in byte order of their paths, each once. Below a folder and
 /// behind a wildcard, hidden names (.x) and __pycache__ are left out; a wildcard that begins with a
-/// dot sees hidden names. Links to folders are followed where a wildcard other than ** matches
+/// dot matches hidden names. Links to folders are followed where a wildcard other than ** matches
 /// them, unless they lead back to a folder on the way to them.
 /// @throws Error(data) naming the entry that does not exist, matches nothing or cannot be read.
 std::vector<std::string> find_files(const std::vector<std::string>& entries);
 
-/// The entries as they go into a message: 'a', 'b'.
+/// The entries for a message: 'a', 'b'.
 std::string quoted(const std::vector<std::string>& entries);
 
 }  // namespace cadenza::data

@@ -16,7 +16,7 @@ namespace {
 using namespace std::string_view_literals;
 using config::Source;
 
-/// A file as formats are known by: few bytes, here and there.
+/// A file of which formats read few bytes at several places.
 class Bytes {
  public:
   explicit Bytes(const std::string& path) : file_(path), size_(file_.size()) {
@@ -25,7 +25,7 @@ class Bytes {
   std::int64_t size() const { return size_; }
   std::string_view head() const { return head_; }
 
-  /// As many of `count` bytes as there are from `offset` on.
+  /// Up to `count` bytes from `offset` on, as many as the file has.
   std::string read(std::int64_t offset, std::int64_t count) const {
     if (offset < 0 || offset >= size_) return "";
     if (offset + count <= std::ssize(head_)) {
@@ -38,7 +38,7 @@ class Bytes {
   bool has(std::int64_t offset, std::string_view bytes) const {
     return read(offset, std::ssize(bytes)) == bytes;
   }
-  /// Little-endian; 0 behind the end.
+  /// The little-endian number at `offset`; 0 beyond the end.
   template <typename T>
   T number(std::int64_t offset) const {
     T value = 0;
@@ -55,9 +55,9 @@ class Bytes {
   std::string head_;
 };
 
-/// Followed by a whole record, and by another one or the end.
+/// Whether the file begins with a whole record, followed by another one or the end.
 bool is_tfrecord(const Bytes& file) {
-  constexpr std::uint64_t kFrame = 16;  // of a record: its length, two checksums
+  constexpr std::uint64_t kFrame = 16;  // bytes of a record's length and two checksums
   constexpr std::string_view kExample = "\x0a"sv;
   const auto size = static_cast<std::uint64_t>(file.size());
   const auto is_record = [&](std::uint64_t begin) {
@@ -71,7 +71,7 @@ bool is_tfrecord(const Bytes& file) {
   return next == size || is_record(next);
 }
 
-/// The length of a JSON header, and the header.
+/// Whether the file begins with the length of a JSON header and the header.
 bool is_safetensors(const Bytes& file) {
   const auto length = file.number<std::uint64_t>(0);
   if (length < 2 || length > static_cast<std::uint64_t>(file.size()) - 8) return false;
@@ -79,7 +79,7 @@ bool is_safetensors(const Bytes& file) {
   return file.has(8, "{\"") && (last == "}" || last == " ");
 }
 
-/// A version; a frame or an opcode that pickles begin with; a STOP at the end.
+/// Whether the file has a version, a frame or an opcode that begins pickles, and a STOP at the end.
 bool is_pickle(const Bytes& file) {
   const std::string head = file.read(0, 11);
   if (head.size() < 4 || head[0] != '\x80' || !file.has(file.size() - 1, ".")) return false;
@@ -91,20 +91,23 @@ bool is_pickle(const Bytes& file) {
              : (head[1] == '\x04' || head[1] == '\x05') && framed;
 }
 
-/// A continuation mark, the length of a schema, the root of its flatbuffer.
+/// Whether the file begins with a continuation mark, the length of a schema and the root of its
+/// flatbuffer.
 bool is_arrow_stream(const Bytes& file) {
   return file.has(0, "\xff\xff\xff\xff") && file.has(8, "\x10\0\0\0"sv) &&
          file.number<std::uint32_t>(4) < static_cast<std::uint64_t>(file.size());
 }
 
-/// The number of samples and where each of them begins and the last one ends: with the file.
+/// Whether the file begins with the number of samples and the begin of each, and the last sample
+/// ends with the file.
 bool is_mosaic_shard(const Bytes& file) {
   const std::int64_t samples = file.number<std::uint32_t>(0);
   return samples > 0 && file.number<std::uint32_t>(4 + 4 * samples) == file.size() &&
          file.number<std::uint32_t>(4) > 4 + 4 * samples;
 }
 
-/// Two lines, each of them an object. The first may be a whole document.
+/// Whether the file has an object per line. The second line must begin one too, as a single object
+/// may be a document of text.
 bool is_json_lines(const Bytes& file) {
   constexpr std::int64_t kLongest = 1 << 20;
   const auto opens = [](std::string_view line) {
@@ -126,11 +129,11 @@ constexpr const char* kArray = "token ids, saved as .npy (numpy.save)";
 constexpr const char* kTokens = "data.source: tokens";
 
 struct Format {
-  std::string_view bytes;  ///< that it has ...
-  std::int64_t at;         ///< ... here; counted from the end where it is below 0
+  std::string_view bytes;  ///< bytes of the format
+  std::int64_t at;         ///< their offset; below 0: from the end
   const char* what;
   const char* instead;
-  bool (*also)(const Bytes&) = nullptr;  ///< what else must be so
+  bool (*also)(const Bytes&) = nullptr;  ///< further condition
 };
 
 constexpr std::array kFormats = {
@@ -173,7 +176,7 @@ constexpr std::array kFormats = {
     Format{"", 0, "a file of JSON Lines", kIds, is_json_lines},
 };
 
-/// What token ids come in, where text is due.
+/// Formats of token ids, which are foreign where text is expected.
 constexpr std::array kTokenFormats = {
     Format{"\x93NUMPY", 0, "an array of NumPy", kTokens},
     Format{"\x88\xd8\x34\x01", 0, "a shard of llm.c", kTokens},
@@ -185,16 +188,17 @@ bool is(const Bytes& file, const Format& format) {
   return file.has(at, format.bytes) && (format.also == nullptr || format.also(file));
 }
 
-/// Fewer bytes may be tokens that look like text.
+/// Whether the file begins with text, of at least 16 bytes, as fewer may be tokens by chance.
 bool is_text(const Bytes& file) {
   constexpr std::size_t kLeast = 16;
   std::string head(file.head());
-  while (!head.empty() && (head.back() & 0x80) != 0) head.pop_back();  // a cut character
+  while (!head.empty() && (head.back() & 0x80) != 0) head.pop_back();  // perhaps a cut character
   std::ranges::replace(head, '\r', '\n');
   return head.size() >= kLeast && is_plain(head);
 }
 
-/// No text has zeros; audio, video, programs and documents of offices do, early on.
+/// Refuses files with an early zero byte: text has none, unlike audio, video, programs and office
+/// documents.
 void require_no_zeros(const std::string& path, const Bytes& file) {
   constexpr std::size_t kEarly = 1024;
   const std::size_t at = file.head().find('\0');
@@ -232,7 +236,7 @@ void refuse_foreign(const std::string& path, Source source) {
 
 std::optional<MegatronIndex> megatron_index(const std::string& bin) {
   constexpr std::array kTypes = {"uint8", "int8",    "int16",   "int32",
-                                 "int64", "float64", "float32", "uint16"};  // from 1 on
+                                 "int64", "float64", "float32", "uint16"};  // codes from 1 on
   if (!bin.ends_with(".bin")) return std::nullopt;
   const std::string path = bin.substr(0, bin.size() - 4) + ".idx";
   std::error_code error;
@@ -240,7 +244,7 @@ std::optional<MegatronIndex> megatron_index(const std::string& bin) {
   const Bytes file(path);
   const bool old = file.has(0, "TNTIDX\0\0"sv);
   if (!old && !file.has(0, "MMIDIDX\0\0"sv)) return std::nullopt;
-  // The magic number, a version of 8 bytes, and the code of the type.
+  // The code of the type follows the magic number and a version of 8 bytes.
   const auto code = file.number<std::uint8_t>(old ? 16 : 17);
   if (code < 1 || code > kTypes.size()) return std::nullopt;
   return MegatronIndex{path, kTypes[code - 1U]};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of other programs, which are no corpus although any bytes could be read as tokens.
+// Detects files of other programs: they are no corpus, although any bytes could be read as tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace cadenza::data {
 
-/// Refuses a file that its bytes show to be another program's: an archive, a table, tensors, an
-/// index, and text where token ids are due or the reverse.
+/// Refuses a file whose bytes show that it is an archive, a table, tensors or an index of another
+/// program, text where token ids are expected, or the reverse.
 /// @param source  text or tokens
-/// @throws Error(data) with what the file is, and what to give instead
+/// @throws Error(data) that says what the file is and what to give instead
 void refuse_foreign(const std::string& path, config::Source source);
 
-/// The type of the tokens of a Megatron-LM dataset as its index says it: "int32".
+/// The index of a Megatron-LM dataset and the type of tokens that it states: "int32".
 struct MegatronIndex {
   std::string path;
   std::string type;
 };
 
-/// The index beside a dataset's PREFIX.bin, PREFIX.idx; nothing where there is none.
+/// The index PREFIX.idx beside a dataset's PREFIX.bin; nothing where there is none.
 std::optional<MegatronIndex> megatron_index(const std::string& bin);
 
 }  // namespace cadenza::data

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::int64_t kLongest = std::int64_t{1} << 40;  // as data.lengths.values
+constexpr std::int64_t kLongest = std::int64_t{1} << 40;  // the same as for data.lengths.values
 constexpr const char* kValidLengths = "one length per line, or a JSON list of lengths";
 constexpr const char* kValidHistogram = "a JSON list of [length, count]";
 
@@ -45,8 +45,8 @@ std::string shortened(std::string_view text) {
   return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "...";
 }
 
-/// Hears a JSON list of integers, or of rows of `width` integers, while it is parsed: nothing else
-/// is ever held, however deep or long it is.
+/// Takes a JSON list of integers, or of rows of `width` integers, while it is parsed, so that no
+/// input, however deep or long, is held in memory.
 class Listener : public Json::json_sax_t {
  public:
   /// @param take  called with the row (one number where `width` is 0) and its index
@@ -59,7 +59,7 @@ class Listener : public Json::json_sax_t {
 
   bool number_integer(std::int64_t value) override { return number(value); }
   bool number_unsigned(std::uint64_t value) override {
-    // What no signed integer holds is too large for whoever takes it.
+    // Numbers that no signed integer holds are too large for any reader.
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     return number(static_cast<std::int64_t>(std::min(value, kMost)));
   }
@@ -87,7 +87,7 @@ class Listener : public Json::json_sax_t {
                    const nlohmann::detail::exception& error) override {
     const std::string_view read = text_.substr(0, std::min(position, text_.size()));
     const auto line = 1 + std::count(read.begin(), read.end(), '\n');
-    // The one thing besides syntax: a number that no double holds.
+    // The only error besides syntax is a number that no double holds.
     const bool too_large = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;
     fail_in(path_,
             fmt::format("{} in line {}", too_large ? "a number out of range" : "broken JSON", line),

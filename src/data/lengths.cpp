@@ -20,7 +20,7 @@ constexpr std::uint64_t kLengthStream = Hasher().add("synthetic.length").value()
 constexpr double kUnbounded =
     0x1.0p40;  // where neither lengths.max nor max_document bounds a length
 
-// Length before it is clamped, in tokens.
+// Draws a length in tokens, not yet clamped.
 double draw(const config::Lengths& lengths, double longest, std::uint64_t document,
             std::uint64_t seed) {
   switch (lengths.distribution) {
@@ -53,7 +53,7 @@ std::int64_t drawn_length(const config::Data& data, std::int64_t document, std::
   const double longest = bound > 0 ? static_cast<double>(bound) : kUnbounded;
   const double length = draw(lengths, longest, static_cast<std::uint64_t>(document), seed);
   const double shortest = named ? 1 : std::max(1.0, static_cast<double>(lengths.min));
-  // Clamped before it is rounded: a heavy tail draws numbers that no integer holds.
+  // Clamp before rounding, as a heavy tail draws numbers that no integer holds.
   return std::llround(std::max(shortest, std::min(length, named ? kUnbounded : longest)));
 }
 
@@ -87,10 +87,10 @@ constexpr std::uint64_t kLongStream = Hasher().add("histogram.long").value();
 constexpr std::uint64_t kOrderStream = Hasher().add("histogram.order").value();
 constexpr std::uint64_t kReplaceStream = Hasher().add("histogram.replace").value();
 
-// The published rule's numbers.
+// Constants of the published rules.
 constexpr std::int64_t kLong = 65536;  // tokens from which a document is long
-constexpr int kCopies = 4;             // of a long document
-constexpr std::size_t kDrawn = 10000;  // pretrain: documents
+constexpr int kCopies = 4;             // copies of a long document
+constexpr std::size_t kDrawn = 10000;  // pretrain: number of documents
 constexpr double kReplaced = 0.3;      // prolong: share of long documents that get one length
 constexpr std::int64_t kMultiple = 16;
 
@@ -106,7 +106,7 @@ void shuffle(std::vector<std::int64_t>& values, std::uint64_t seed, std::uint64_
 
 std::vector<std::int64_t> independent(std::span<const LengthCount> histogram,
                                       const config::Data& data, std::uint64_t seed) {
-  std::vector<std::int64_t> until;  // documents up to and with each entry
+  std::vector<std::int64_t> until;  // number of documents up to each entry, inclusive
   for (const LengthCount& entry : histogram) {
     until.push_back((until.empty() ? 0 : until.back()) + entry.count);
   }
@@ -121,10 +121,10 @@ std::vector<std::int64_t> independent(std::span<const LengthCount> histogram,
   return lengths;
 }
 
-/// What both published rules start from, each in random order.
+/// The lengths from which both published rules start, each list in random order.
 struct Kept {
-  std::vector<std::int64_t> shorter;  // than kLong: a half
-  std::vector<std::int64_t> longer;   // kCopies of each
+  std::vector<std::int64_t> shorter;  // half of those below kLong
+  std::vector<std::int64_t> longer;   // kCopies of each other
 };
 
 Kept keep(std::span<const LengthCount> histogram, std::uint64_t seed) {

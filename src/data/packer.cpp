@@ -30,8 +30,8 @@ void check(const Corpus& corpus, const config::Batch& batch) {
   }
 }
 
-/// Of each data-parallel replica: that of the slowest of its ranks, which are numbered by pipeline
-/// stage, replica, context and tensor rank (program::Layout). Empty: all ranks are alike.
+/// Capacities by data-parallel replica, each that of its slowest rank; empty where all ranks are
+/// equal. Ranks are numbered by pipeline stage, replica, context and tensor rank (program::Layout).
 std::vector<std::int64_t> replica_capacities(const config::Experiment& experiment) {
   if (experiment.attention.capacity.empty()) return {};
   const config::Parallel& parallel = experiment.parallel;
@@ -118,7 +118,7 @@ namespace {
 
 constexpr std::uint64_t kShuffleStream = Hasher().add("data.shuffle").value();
 
-// Fisher-Yates with counter-based draws: the same order on every rank and in every run.
+// Shuffles (Fisher-Yates) with counter-based draws: the same order on every rank and in every run.
 std::vector<std::int64_t> shuffled(std::size_t documents, std::uint64_t seed, std::int64_t pass) {
   std::vector<std::int64_t> order(documents);
   std::iota(order.begin(), order.end(), 0);
@@ -134,7 +134,7 @@ std::vector<std::int64_t> shuffled(std::size_t documents, std::uint64_t seed, st
 /// One pass over the corpus.
 struct Stream::Pass {
   std::vector<std::int64_t> order;   // corpus document of each place; empty: file order
-  std::vector<std::int64_t> begins;  // stream position of each place; behind the last: the total
+  std::vector<std::int64_t> begins;  // stream position of each place, and the total
 
   std::int64_t size() const { return static_cast<std::int64_t>(begins.size()) - 1; }
   std::int64_t document(std::int64_t place) const {
@@ -144,7 +144,7 @@ struct Stream::Pass {
   std::int64_t length(std::int64_t place) const { return begin(place + 1) - begin(place); }
 };
 
-/// The last two shuffled passes in use, for a step may lie on the border of two.
+/// The last two shuffled passes in use, as a step may span two.
 struct Stream::Recent {
   struct Entry {
     std::int64_t index = -1;

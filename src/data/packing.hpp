@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From documents to microbatches: long documents are cut (data.max_document), the corpus is an
-// endless stream, and microbatches are packed to equal length or equal cost.
+// From documents to microbatches: cuts long documents (data.max_document), reads the corpus as an
+// endless stream, and packs microbatches to equal length or equal cost.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace cadenza::data {
 
-/// A corpus seen through scissors: every document is cut into consecutive documents of
-/// `max_document` tokens, the last one shorter. No token is lost.
+/// A corpus in which every document is cut into consecutive documents of `max_document` tokens, the
+/// last one shorter. No token is lost.
 class CutCorpus : public Corpus {
  public:
   CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document);
@@ -27,8 +27,8 @@ class CutCorpus : public Corpus {
 
  private:
   struct Piece {
-    std::int64_t document;  ///< of the whole corpus
-    std::int64_t begin;     ///< in it
+    std::int64_t document;  ///< document of the whole corpus
+    std::int64_t begin;     ///< first token in that document
   };
   Piece piece(std::int64_t document) const;
 
@@ -38,11 +38,13 @@ class CutCorpus : public Corpus {
   std::vector<std::int64_t> first_;  // first piece of each whole document
 };
 
-/// `corpus` itself where nothing is longer than `max_document` or that is 0, else a CutCorpus.
+/// Returns `corpus` itself where no document is longer than `max_document` or that is 0, else a
+/// CutCorpus.
 std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document);
 
-// Packing by cost: microbatches of different lengths whose attention and linear layers together
-// take equally long (WLB-LLM, arXiv 2503.17924; its form without queues: DistCA, arXiv 2510.18121).
+// --- Packing by cost ---
+// Microbatches have different lengths, such that attention and linear layers together take equally
+// long (WLB-LLM, arXiv 2503.17924; its form without queues: DistCA, arXiv 2510.18121).
 
 /// A document that is in no microbatch yet.
 struct Waiting {
@@ -51,34 +53,33 @@ struct Waiting {
   std::int64_t carried = 0;  ///< steps in which no microbatch had room for it
 };
 
-/// Before a step of tiny documents fills the memory. @throws Error(usage) above
-/// config::kMostStepDocuments
+/// Refuses steps of so many tiny documents that they would fill the memory.
+/// @throws Error(usage) above config::kMostStepDocuments
 void check_step(std::size_t documents);
 
 struct Bins {
-  std::int64_t count = 1;    ///< microbatches
-  std::int64_t longest = 0;  ///< tokens a microbatch may hold
+  std::int64_t count = 1;    ///< number of microbatches
+  std::int64_t longest = 0;  ///< largest tokens of a microbatch
   double break_even = 1;     ///< tokens; a causal document of d costs d * d / break_even + d
-  Mask mask = {};            ///< others cost as many pairs as it allows
-  bool force = false;        ///< what fits nowhere goes to the cheapest microbatch all the same
-  /// Of each data-parallel replica, the costs that it bears in equal time; empty: all alike.
-  /// Microbatch i is computed by replica i mod their number.
+  Mask mask = {};            ///< with another mask a document costs the pairs that it allows
+  bool force = false;        ///< documents that fit nowhere go to the cheapest microbatch anyway
+  /// By data-parallel replica: relative cost that it computes in equal time; empty: all are equal.
+  /// Replica i mod their number computes microbatch i.
   std::vector<std::int64_t> capacities = {};
 };
 
-/// Deals documents to microbatches: those carried longest first, then the costliest first, each
-/// into the cheapest microbatch if it has room, else into the shortest if that has. With
-/// `capacities` the cheapest is the one that takes least time with the document.
+/// Deals documents to microbatches, in order of steps carried, then of length, longest first. Each
+/// goes to the cheapest microbatch if that has room, else to the shortest if that has. With
+/// `capacities` the cheapest is the one that takes the least time with the document.
 /// @param pool  the documents; keeps those that fit nowhere (none with `force`)
-/// @throws Error(usage) where every document is compared with too many microbatches
+/// @throws Error(usage) where documents x microbatches are too many comparisons
 std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& bins, std::int64_t step);
 
-/// Packing `balanced`. What is left over or waits in a queue comes in a later step, so a step
-/// depends on all before it: it is found by replaying them, from the nearest one that is
-/// remembered.
+/// Packing `balanced`. As documents that fit nowhere or wait in a queue come in a later step, a
+/// step depends on all earlier ones: it is found by replaying them from the nearest remembered one.
 class BalancedSteps {
  public:
-  /// @param tokens  that a step reads, less what was carried to it
+  /// @param tokens  tokens of a step, those carried to it included
   /// @param outliers  ascending lengths
   BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens, const Bins& bins,
                 std::vector<std::int64_t> outliers);
@@ -87,11 +88,11 @@ class BalancedSteps {
   Batch batch(std::int64_t step);
 
  private:
-  /// Before a step.
+  /// The state before a step.
   struct State {
     std::int64_t position = 0;                 // in the stream
-    std::vector<Waiting> carried;              // had no room
-    std::vector<std::vector<Waiting>> queues;  // of outliers, in the order they were read
+    std::vector<Waiting> carried;              // documents for which no microbatch had room
+    std::vector<std::vector<Waiting>> queues;  // of outliers, in the order of reading
   };
   Batch advance(State& state, std::int64_t step) const;
   void read_window(State& state, std::int64_t step) const;
@@ -103,24 +104,24 @@ class BalancedSteps {
   std::vector<std::int64_t> outliers_;
   std::mutex mutex_;
   std::map<std::int64_t, State> remembered_;  // by step: every kRemembered-th that was passed
-  std::int64_t next_ = 0;                     // the step after the last one that was asked for
-  State last_;                                // before next_
+  std::int64_t next_ = 0;                     // the step after the last requested one
+  State last_;                                // state before next_
 };
 
-// The corpus as an endless stream: its documents in order, begun again whenever they end.
+// --- The corpus as an endless stream: its documents in order, repeated ---
 
 class Stream {
  public:
-  /// Copies the lengths, of which there is at least one. With `shuffle` each pass over the corpus
-  /// has its own order, given by (seed, pass).
+  /// Copies the lengths (at least one). With `shuffle` each pass over the corpus has its own order,
+  /// given by (seed, pass).
   Stream(std::span<const std::int64_t> lengths, bool shuffle, std::uint64_t seed);
 
   class Cursor;
-  /// A reader that begins at a position, in tokens of the stream. Thread-safe.
+  /// A cursor at a position, in tokens of the stream. Thread-safe.
   Cursor cursor(std::int64_t position) const;
 
  private:
-  struct Pass;    // the documents of one pass with prefix sums of their lengths
+  struct Pass;    // documents of one pass with prefix sums of their lengths
   struct Recent;  // shuffled passes in use
   std::shared_ptr<const Pass> pass(std::int64_t index) const;
 
@@ -130,21 +131,21 @@ class Stream {
   std::shared_ptr<Recent> recent_;
 };
 
-/// A place in the stream.
+/// A place in the stream, from which documents are taken.
 class Stream::Cursor {
  public:
   Cursor(const Stream& stream, std::int64_t position);
 
-  /// The next document, or as much of it as fits in `room` tokens.
+  /// Takes the next document, or as much of it as fits into `room` tokens.
   BatchDocument take(std::int64_t room);
 
  private:
   void next_document();
 
   const Stream& stream_;
-  std::int64_t index_;  // of the pass
+  std::int64_t index_;  // index of the pass
   std::shared_ptr<const Pass> pass_;
-  std::int64_t place_ = 0;   // in the order of the pass
+  std::int64_t place_ = 0;   // place in the order of the pass
   std::int64_t offset_ = 0;  // tokens of the document already taken
 };
 

@@ -17,7 +17,7 @@ constexpr std::uint64_t kStream = Hasher().add("retrieval").value();
 constexpr std::uint64_t kPhraseStream = Hasher().add("retrieval.phrase").value();
 constexpr Token kFirstWord = 2;
 
-/// Random numbers of one document, one after another.
+/// The sequence of random numbers of one document.
 class Draws {
  public:
   Draws(std::uint64_t seed, std::uint64_t document)
@@ -29,7 +29,7 @@ class Draws {
   double between(double low, double high) {
     return low + (high - low) * random_uniform(seed_, stream_, next_++);
   }
-  /// `count` different numbers below `all`, in any order.
+  /// Draws `count` different numbers below `all`, in any order.
   std::vector<std::int64_t> different(std::int64_t count, std::int64_t all) {
     std::vector<std::int64_t> drawn;
     while (static_cast<std::int64_t>(drawn.size()) < count) {
@@ -46,7 +46,7 @@ class Draws {
 
 }  // namespace
 
-/// Of a document: any of its tokens is found without those before it.
+/// The plan of a document, from which any token follows without those before it.
 struct RetrievalCorpus::Script {
   struct Fact {
     std::int64_t begin;  ///< place of its first token
@@ -56,9 +56,9 @@ struct RetrievalCorpus::Script {
   std::vector<Token> keys;  ///< ascending
   std::vector<std::size_t> asked;
   std::int64_t questions_begin;
-  std::int64_t phrase;  ///< tokens
+  std::int64_t phrase;  ///< length of the phrase, tokens
 
-  /// One of the words that are no keys, by its number.
+  /// The word with this number among those that are no keys.
   Token word(std::int64_t number) const {
     auto word = static_cast<Token>(kFirstWord + number);
     for (const Token key : keys) word += key <= word ? 1 : 0;
@@ -89,7 +89,7 @@ RetrievalCorpus::Script RetrievalCorpus::script(std::int64_t document) const {
   Script made;
   made.questions_begin = lengths_[at(document)] - kFactTokens * options_.questions;
   const std::int64_t filler = made.questions_begin - kFactTokens * options_.facts;
-  std::vector<std::int64_t> before;  // filler before each fact
+  std::vector<std::int64_t> before;  // tokens of filler before each fact
   for (std::int64_t i = 0; i < options_.facts; ++i) {
     const double depth = draws.between(options_.depth_min, options_.depth_max);
     const double tokens = depth * static_cast<double>(filler + 1);
@@ -114,7 +114,7 @@ RetrievalCorpus::Script RetrievalCorpus::script(std::int64_t document) const {
 void RetrievalCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
   const Script script = this->script(document);
   const std::uint64_t phrase = kPhraseStream ^ mix64(static_cast<std::uint64_t>(document));
-  std::int64_t facts = 0;  // that begin at or before a token
+  std::int64_t facts = 0;  // number of facts that begin at or before a token
   for (std::int64_t i = tokens.begin; i < tokens.end; ++i) {
     Token& token = out[at(i - tokens.begin)];
     if (i >= script.questions_begin) {

@@ -21,8 +21,8 @@ constexpr std::string_view kMagic = "\x93NUMPY";
   fail(ExitCode::data, "data.path: '{}' is not a readable .npy file: {}", path, found);
 }
 
-// The value of `key` in the header's dictionary, from its first character to the end of the text.
-// NumPy writes the keys once each, sorted, as Python literals.
+// The header's text from the value of `key` on. NumPy writes each key once, sorted, as Python
+// literals.
 std::string_view value_of(const std::string& path, std::string_view header, std::string_view key) {
   for (const char quote : {'\'', '"'}) {
     const std::string quoted = fmt::format("{}{}{}", quote, key, quote);
@@ -36,7 +36,7 @@ std::string_view value_of(const std::string& path, std::string_view header, std:
   malformed(path, fmt::format("its header has no '{}'", key));
 }
 
-// A quoted string as its content; a list, which only structured types have, as it stands.
+// The content of a quoted string; a list, which only structured types have, is left as it is.
 std::string parse_descr(const std::string& path, std::string_view value) {
   const char quote = value.front();
   if (quote == '[') return std::string(value.substr(0, value.find(']') + 1));
@@ -61,7 +61,7 @@ std::string parse_shape(const std::string& path, std::string_view value) {
   return std::string(value.substr(0, end + 1));
 }
 
-// "(n,)" → n; nothing for any other number of dimensions.
+// The n of a shape "(n,)"; nothing for any other number of dimensions.
 std::optional<std::int64_t> one_dimension(std::string_view shape) {
   std::int64_t count = 0;
   const char* begin = shape.data() + 1;
@@ -90,7 +90,7 @@ NpyHeader parse_npy(const std::string& path, std::span<const unsigned char> byte
     malformed(path, fmt::format("format version {}.{}; 1.0, 2.0 and 3.0 are known", major,
                                 static_cast<int>(bytes[7])));
   }
-  const std::size_t begin = major == 1 ? 10 : 12;  // version 1 has a length of 2 bytes, others 4
+  const std::size_t begin = major == 1 ? 10 : 12;  // the length has 2 bytes in version 1, else 4
   if (bytes.size() < begin) malformed(path, "it ends inside its header");
   std::size_t length = 0;
   for (std::size_t i = begin; i-- > 8;) length = length << 8 | bytes[i];
@@ -119,7 +119,7 @@ std::string_view name(TokenStorage storage) {
   return names[at(storage)];
 }
 
-// Calls visit with a value of the type that `storage` names.
+// Calls visit(value) with a value of the type that `storage` names.
 template <typename Visit>
 void with_type(TokenStorage storage, Visit&& visit) {
   switch (storage) {
@@ -134,7 +134,7 @@ void with_type(TokenStorage storage, Visit&& visit) {
   }
 }
 
-// A header may leave the data at an odd address, so tokens are copied out rather than pointed at.
+// Copies a token out, because data after a header may begin at an odd address.
 template <typename T>
 T load(const unsigned char* tokens, std::int64_t index) {
   T value;
@@ -149,7 +149,7 @@ struct Scan {
   std::int64_t vocab;
   std::vector<std::int64_t> ends;
 
-  // Adds the ends in `range`, or fails at the first token outside the vocabulary.
+  // Adds the ends in `range`; fails at the first token outside the vocabulary.
   template <typename T>
   void look_closely(Range range) {
     for (std::int64_t i = range.begin; i < range.end; ++i) {
@@ -164,7 +164,7 @@ struct Scan {
     }
   }
 
-  // Most blocks hold neither an end nor a bad token: one pass that vectorises says so.
+  // Checks a block with a fast, vectorized pass: most have neither an end nor an invalid token.
   template <typename T>
   void look_at(Range range) {
     T low = 0;
@@ -186,7 +186,7 @@ std::int64_t data_bytes(const MappedFile& file, std::int64_t offset) {
 
 void check_count(const MappedFile& file, std::string_view header, std::int64_t count,
                  TokenStorage storage, std::int64_t found_bytes) {
-  // Divided rather than multiplied: a broken header may name any count.
+  // Divide, do not multiply: a broken header may name any count.
   const std::int64_t size = width(storage);
   if (found_bytes % size == 0 && found_bytes / size == count) return;
   fail(ExitCode::data,
@@ -236,7 +236,7 @@ void TokenFile::open_npy() {
 }
 
 bool TokenFile::open_shard() {
-  // llm.c's shards begin with 256 int32: magic number, version, count of tokens, zeros.
+  // Shards of llm.c begin with 256 int32: magic number, version, count of tokens, zeros.
   constexpr std::int64_t kHeaderBytes = 1024;
   struct Kind {
     std::int32_t magic;
@@ -287,7 +287,8 @@ void TokenFile::open_flat(config::TokenType dtype, std::int64_t vocab) {
   require_type();
 }
 
-/// Flat files do not name their type: other bytes do, or what every second token is.
+/// Checks the type of a flat file, which does not name it: by Megatron-LM's index or by the tokens
+/// themselves.
 void TokenFile::require_type() const {
   constexpr std::int64_t kLooked = 1 << 16, kLeast = 16;
   const std::string_view read_as = name(storage_);
@@ -332,7 +333,7 @@ std::vector<std::int64_t> TokenFile::find_ends(Token end, std::int64_t vocab) co
 }
 
 void TokenFile::read(Range tokens, std::span<Token> out) const {
-  // Reading a mapping behind the end of a file that shrank would kill the process.
+  // Check the size: reading a mapping beyond the end of a file that shrank kills the process.
   check_size(file_.path(), data_bytes(file_, 0));
   with_type(storage_, [&](auto type) {
     using T = decltype(type);

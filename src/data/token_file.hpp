@@ -15,7 +15,7 @@
 
 namespace cadenza::data {
 
-/// What the header of a .npy file says.
+/// The header of a .npy file.
 struct NpyHeader {
   std::string descr;  ///< type, e.g. "<u2"
   bool fortran_order = false;
@@ -24,35 +24,35 @@ struct NpyHeader {
   std::int64_t data_offset = 0;       ///< bytes before the data
 };
 
-/// True when `bytes` begin as every .npy file does.
+/// Whether `bytes` begin with the magic string of .npy files.
 bool is_npy(std::span<const unsigned char> bytes);
 
-/// Reads the header of format versions 1.0, 2.0 and 3.0.
+/// Parses a header of format version 1.0, 2.0 or 3.0.
 /// @param path for messages
 /// @throws Error(data) saying what was found.
 NpyHeader parse_npy(const std::string& path, std::span<const unsigned char> bytes);
 
-// One file of tokens: flat .bin, llm.c shard or .npy, mapped into memory.
+// --- One file of tokens, mapped into memory ---
 
-/// How a token lies in its file; little-endian.
+/// The type of tokens in a file; little-endian.
 enum class TokenStorage { uint16, uint32, int32, int64 };
 
 class TokenFile {
  public:
-  /// Opens the file and finds its format: .npy by name or first bytes, llm.c by its magic number,
+  /// Opens the file and detects its format: .npy by name or first bytes, llm.c by its magic number,
   /// otherwise flat tokens of `dtype`.
   /// @throws Error(data): missing, empty, size not a multiple of the token size, a header that is
-  ///         malformed, unsupported or tells another count than the file holds; flat bytes that are
+  ///         malformed, unsupported or names another count than the file holds; flat bytes that are
   ///         another program's file, or tokens of another type than `dtype`.
   /// @throws Error(usage): flat tokens of a type that does not hold the vocabulary
   TokenFile(const std::string& path, config::TokenType dtype, std::int64_t vocab);
 
   /// Number of tokens.
   std::int64_t size() const { return size_; }
-  /// Looks at every token. @return where documents end: positions behind each token `end`.
+  /// Checks every token. @return the ends of documents: positions after each token `end`.
   /// @throws Error(data) at the first token outside [0, vocab).
   std::vector<std::int64_t> find_ends(Token end, std::int64_t vocab) const;
-  /// Copies `tokens` to `out`. @throws Error(data) when the file is another size than at first.
+  /// Copies `tokens` to `out`. @throws Error(data) when the file's size has changed.
   void read(Range tokens, std::span<Token> out) const;
 
  private:

@@ -63,7 +63,8 @@ class Assembler {
     keys_.push_back({server, task.document, task.k});
   }
 
-  /// For every rank of a group all from the first to the last that a query of the group sees.
+  /// Gives every rank of a group all keys from the first to the last that a query of the group
+  /// sees.
   void gather_keys() {
     for (const Home& home : workload_.homes) {
       const Range queries = workload_.queries_of(static_cast<std::size_t>(home.document));
@@ -94,7 +95,7 @@ class Assembler {
   Stage local_;
   Stage remote_;
   Stage results_;
-  // Rows that servers need for their remote tasks. Needs that overlap are one: a row travels once.
+  // Rows that servers need for their remote tasks. Overlapping needs are united: a row moves once.
   std::vector<Home> queries_;
   std::vector<Home> keys_;
 };
@@ -103,7 +104,8 @@ bool sees_all(const Workload& workload, const Assignment& a) {
   return a.k.empty() || a.k.contains(workload.mask_of(a.document).keys(a.q));
 }
 
-/// Joins every assignment with the next one where `join` can grow the first by the second.
+/// Calls join(a, next) for neighbours and removes `next` where it returns true: `a` has grown by
+/// it.
 template <typename Join>
 void join_neighbours(std::vector<Assignment>& list, Join&& join) {
   std::size_t kept = 0;
@@ -123,7 +125,7 @@ bool join_queries(const Workload& workload, Assignment& a, const Assignment& b) 
   Assignment both = a;
   both.q.end = b.q.end;
   if (!a.k.empty()) {
-    // The keys may differ where the mask hides what is new to either.
+    // The keys may differ if no query gains a pair that its own keys did not have.
     both.k = {std::min(a.k.begin, b.k.begin), std::max(a.k.end, b.k.end)};
     const Mask mask = workload.mask_of(a.document);
     if (mask.pairs(both.q, both.k) != mask.pairs(a.q, a.k) + mask.pairs(b.q, b.k)) return false;
@@ -138,7 +140,7 @@ bool join_keys(Assignment& a, const Assignment& b) {
   return true;
 }
 
-/// Parts along the keys first: sorted by place, those of one query range become neighbours.
+/// Joins parts of one query range along their keys, then sorts by key for joining along queries.
 void join_key_parts(const Workload& workload, std::vector<Assignment>& list) {
   for (Assignment& a : list) a.k = keys_of(workload, a);
   const auto by_query = [](const Assignment& a) {
@@ -200,7 +202,8 @@ struct Cell {
   std::vector<Rank> contributors;
 };
 
-/// Joins rectangles that touch along tokens, then along heads, where owner and contributors agree.
+/// Appends a merge, or grows the last one by it where they touch along tokens and have the same
+/// owner, heads and contributors.
 void append_joined(std::vector<Merge>& merges, std::size_t first, Merge next) {
   if (merges.size() > first) {
     Merge& last = merges.back();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From "who computes which queries" to a whole plan: moves and tasks of a stage in one order, so
-// that equal work gives equal plans byte for byte, and partial outputs merged at home.
+// Makes a whole plan from assignments of queries to servers: adds the moves, sorts moves and tasks
+// so that equal work gives equal plans byte for byte, and lists the merges at home.
 #pragma once
 
 #include <algorithm>
@@ -26,14 +26,14 @@ inline void sort_stage(Stage& stage) {
             [&](const PlacedTask& a, const PlacedTask& b) { return task_key(a) < task_key(b); });
 }
 
-/// Every output row of workload.queries with its owner and all servers that compute a part of it,
-/// as few rectangles as their edges allow: ascending by (document, head, token).
+/// The merges of all output rows of workload.queries: owner and all servers that compute a part, in
+/// as few rectangles as their edges allow, ascending by (document, head, token).
 std::vector<Merge> make_merges(const Workload& workload, const Homes& homes,
                                const std::vector<Stage>& stages);
 
-// From "who computes which queries" to a whole plan: what most placements end with.
+// --- From assignments to a plan, the last step of most placements ---
 
-/// Queries of a document on one server, with the keys of `k` that they see and all heads.
+/// Queries of a document that one server computes, with the keys of `k` that they see, all heads.
 struct Assignment {
   int document = 0;
   Range q;  ///< tokens of the document
@@ -41,19 +41,20 @@ struct Assignment {
   Range k = {};  ///< empty: all keys that the queries see
 };
 
-/// Sorts by (document, query, key) and joins neighbours on the same server whose keys are the same
-/// or touch. What sees all keys has an empty `k` again.
+/// Sorts by (document, query, key) and joins neighbours on the same server whose keys are equal or
+/// touch. Clears `k` where it holds all keys that the queries see.
 void coalesce(const Workload& workload, std::vector<Assignment>& assignments);
 
 /// The keys of an assignment that its queries see.
 Range keys_of(const Workload& workload, const Assignment& assignment);
 
-/// The plan of at most three stages: 0, tasks whose rows are all at home on their server; 1, Q, K
-/// and V travel (each row once per destination, whatever tasks share it there, none that is at home
-/// there) and the remaining tasks run; 2, O and LSE return. Stage 1 and 2 exist where something
-/// moves. Only workload.queries are computed; tokens are in the order of the text.
-/// @param gathers_all  every rank of a context group gets the keys that queries of all its ranks
-/// see
+/// Makes a plan of at most three stages. Stage 0 runs the tasks whose rows are all at home on their
+/// server. Stage 1 moves Q, K and V (each row once per destination, for all its tasks, unless it is
+/// at home there) and runs the remaining tasks. Stage 2 returns O and LSE. Stages 1 and 2 exist
+/// only where something moves. Only workload.queries are computed; tokens are in the order of the
+/// text.
+/// @param gathers_all  whether every rank of a context group gets the keys that queries of all its
+///                     ranks see
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
               bool gathers_all = false);
 

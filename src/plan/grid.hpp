@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The (token, head) plane of one document, cut at every boundary that matters into cells on which
-// everything is constant: who owns them, who computes them, what was sent.
+// The (token, head) plane of one document, cut at all relevant boundaries into cells on which
+// everything is constant: owner, servers, messages.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace cadenza::plan {
 
 class Grid {
  public:
-  /// Adds boundaries; all of them before the first use of a cell.
+  /// Adds boundaries. Call finish() after all cuts and before the first use of a cell.
   void cut(Range tokens, Range heads) {
     for (std::int64_t edge : {tokens.begin, tokens.end}) tokens_.push_back(edge);
     for (std::int64_t edge : {heads.begin, heads.end}) heads_.push_back(edge);
@@ -28,7 +28,7 @@ class Grid {
   std::size_t head_cells() const { return heads_.empty() ? 0 : heads_.size() - 1; }
   std::size_t cells() const { return token_cells() * head_cells(); }
 
-  /// Cells lie head by head: index = head cell * token_cells() + token cell.
+  /// Tokens and heads of a cell. Index of a cell = head cell * token_cells() + token cell.
   Range tokens(std::size_t cell) const { return between(tokens_, cell % token_cells()); }
   Range heads(std::size_t cell) const { return between(heads_, cell / token_cells()); }
 

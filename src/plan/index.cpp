@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of sparse attention in a plan: its moves, from how a kind makes it (src/plan/index).
+// The moves of the index of sparse attention, derived from the methods of src/plan/index.
 #include "cadenza/plan/index.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace cadenza::plan {
 namespace {
 
-/// The n-th of so many shares of [0, whole).
+/// The n-th of `shares` equal parts of [0, whole).
 Range share_of(std::int64_t whole, std::size_t n, std::size_t shares) {
   const auto at = [&](std::size_t i) {
     return static_cast<std::int64_t>(i) * whole / static_cast<std::int64_t>(shares);
@@ -67,7 +67,7 @@ std::vector<Home> within_text(const Workload& workload, const Home& home, Range 
   if (text.contains({0, length})) return {home};
   std::vector<Home> parts;
   for (const TextRun& run : text_runs(workload.order, length, home.tokens)) {
-    // Of tokens first, first + step, ...: those before a text position.
+    // End of the run's tokens (first, first + step, ...) that lie before a text position.
     const auto before = [&](std::int64_t position) {
       const std::int64_t count = (position - run.first + run.step - 1) / run.step;
       return run.tokens.begin + std::clamp<std::int64_t>(count, 0, run.tokens.size());
@@ -178,7 +178,7 @@ class Rounds {
     }
   }
 
-  /// Heads and rows of a server's tasks.
+  /// Heads and rows of a server's tasks in one document.
   struct Needed {
     Range heads;
     Range tokens;
@@ -209,7 +209,8 @@ class Rounds {
     return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
   }
 
-  /// Stripes have rows from everywhere; offsets are the same in all rows.
+  /// Rows whose pattern a task needs: all with stripes, which have rows from everywhere, and in the
+  /// form vertical_slash, whose offsets are the same in all rows.
   Range rows_of(const Task& task) const {
     const SparseRule& rule = workload_.sparse;
     if (!workload_.order.natural() || rule.form() == PatternForm::vertical_slash)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward plan, derived from the forward plan's moves and tasks alone, so that it holds for
-// every placement. Inputs take the forward plan's ways, stage by stage. Gradients go from every
-// server straight to their owner, in the stage after the server's last task with their rows, which
-// it needs no more then. They are sums, so their moves say all: no merges.
+// Derives the backward plan from the forward plan's moves and tasks alone, so that it works for
+// every placement. Inputs take the same ways as in the forward plan, stage by stage. Each server
+// sends gradients straight to their owner, in the stage after its last task with their rows. They
+// are sums, so no merges are needed.
 #include <algorithm>
 #include <span>
 #include <tuple>
@@ -14,7 +14,7 @@
 namespace cadenza::plan {
 namespace {
 
-/// Rows of a document that a server's task works with.
+/// Rows of a document that a server's task uses.
 struct UsedRows {
   int document = 0;
   Rank server = 0;
@@ -80,7 +80,8 @@ class Mirror {
     }
   }
 
-  /// Rows of one document from one server, those that are used last in the same stage together.
+  /// Returns the gradients of one document's rows from one server; rows that are used last in the
+  /// same stage go together.
   void return_rows(std::span<const UsedRows> parts, const std::vector<Tensor>& gradients) {
     Grid grid;
     for (const UsedRows& part : parts) grid.cut(part.tokens, part.heads);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry of placements: the one place that knows their names.
+// The registry of placements, which alone calls them by name.
 #include "cadenza/plan/placement.hpp"
 
 #include <array>
@@ -54,10 +54,10 @@ std::vector<Plan> place_all(const config::Attention& attention, std::span<const 
   return plans;
 }
 
-/// What attention.tolerance: auto tries, from the one that moves least.
+/// Tolerances that attention.tolerance: auto tries, the one that moves least first.
 constexpr std::array kTolerances = {1.0, 0.5, 0.2, 0.1, 0.05, 0.02};
 
-/// Of several that are equally fast the one that moves less.
+/// The plans of the fastest tolerance; ties go to the one that moves less.
 std::vector<Plan> fastest_plans(config::Attention attention, std::span<const Workload> parts,
                                 const cost::Pool& pool) {
   std::vector<Plan> fastest;

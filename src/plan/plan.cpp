@@ -24,7 +24,8 @@ void add_integers(Hasher& hasher, Integers... values) {
   (hasher.add(static_cast<std::uint64_t>(values)), ...);
 }
 
-/// 0: all keys up to a diagonal; 1: all keys; 2: from one diagonal to another.
+/// Hashes a band with its kind: 0, all keys up to a diagonal; 1, all keys; 2, from one diagonal to
+/// another.
 void add_band(Hasher& hasher, Band band) {
   if (band.has_low()) return add_integers(hasher, 2, band.low, band.high);
   add_integers(hasher, band.has_high() ? 0 : 1, band.has_high() ? band.high : 0);
@@ -95,13 +96,13 @@ void add_merge(Hasher& hasher, const Merge& merge) {
   for (Rank rank : merge.contributors) add_integers(hasher, rank);
 }
 
-/// Queries and keys of a block of sparse attention that a rank holds; 0: the document is dense.
+/// Tokens of a block of sparse attention that a rank holds; 0 where the document is dense.
 std::int64_t block_of(const Workload& workload, int document) {
   const SparseRule& rule = workload.sparse;
   const std::int64_t length = workload.lengths[at(document)];
   if (workload.density.empty() || rule.is_dense(length)) return 0;
   if (workload.order.natural()) return rule.block;
-  // Stripes of short runs have a part of every block.
+  // A rank with a stripe of short runs holds a part of every block.
   return std::clamp(std::max(workload.order.run, rule.block / workload.order.stripes),
                     std::int64_t{1}, rule.block);
 }
@@ -174,7 +175,7 @@ PlacedTask place_task(const Workload& workload, Rank server, const Task& task) {
 double kept_share(const Workload& workload, const Task& task) {
   const std::int64_t length = workload.lengths[at(task.document)];
   if (workload.density.empty() || workload.sparse.is_dense(length)) return 1;
-  // Stripes have queries from everywhere.
+  // With stripes a task has queries from everywhere.
   const Range rows = workload.order.natural() ? task.q : Range{0, length};
   const SparseDensity& density = workload.density[at(task.document)];
   double expected = 0;
@@ -210,7 +211,7 @@ std::vector<double> fair_costs(const Plan& plan) {
 }
 
 double imbalance(const Plan& plan) {
-  double largest = 0;  // for a full capacity
+  double largest = 0;  // per usual rank
   double total = 0;
   for (const Rank server : plan.workload.servers) {
     const double cost = plan.cost_per_rank[at(server)];

@@ -22,7 +22,7 @@ AttentionOperations::AttentionOperations(const TickPlans& plans, Pass pass, Rank
   for (int s = 0; s < traffic.stages(); ++s) stages_.push_back(traffic.of(self, s));
   const Traffic& index = plans.index_traffic(pass);
   if (index.stages() == 0) return;
-  std::array<bool, plan::kIndexRounds> works{};  // the backward pass only gets patterns
+  std::array<bool, plan::kIndexRounds> works{};  // all false: the backward pass only gets patterns
   if (pass == Pass::forward) works = plan::works_in(plans.forward.workload, self);
   for (int r = 0; r < index.stages(); ++r) {
     rounds_.push_back({index.of(self, r), works[at(r)]});
@@ -86,7 +86,7 @@ std::vector<MicrobatchPass> microbatch_passes(const StepShape& step_shape, bool 
       const auto& tick = ticks[at(t)];
       const int microbatch = trainer ? tick.microbatch[at(stage)] : -1;
       units.push_back({tick.phase, t, microbatch, 0});
-      // With one stage a tick is a microbatch: forward, then backward with the same plans.
+      // With one stage a tick is a microbatch: its backward pass follows, with the same plans.
       if (step_shape.layout.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
     }
     return units;

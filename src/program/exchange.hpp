@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention of a layer on one rank, as operations: when the messages of a plan's stages start,
-// when they are waited for, and the tasks between. Layers of a class have the
-// same plan.
+// The attention of a layer on one rank as operations: posts of the messages of a plan's stages,
+// waits for them, and tasks. Layers of a class have the same plan.
 //
-// A rank waits for what arrives. Where it only sends, nobody's work depends on the end of the
-// message: the executor completes it before it uses the memory again.
+// A rank waits only for messages that it receives. As no work depends on the end of a send, the
+// executor completes it before it uses the memory again.
 #pragma once
 
 #include <vector>
@@ -15,24 +14,24 @@ namespace cadenza::program {
 
 class AttentionOperations {
  public:
-  /// @param self  this rank, as the plan calls it
+  /// @param self  this rank's number in the plan
   AttentionOperations(const TickPlans& plans, Pass pass, Rank self);
 
-  // `place` has tick, layer, part, ... of the operations that are added.
+  // `place` has the tick, layer, half, ... of the operations that are added.
 
-  /// The observed queries leave.
+  /// Adds the post of the first index round.
   void add_index_start(const Step& place, std::vector<Step>& steps) const;
-  /// The index of sparse documents, up to the patterns that this rank needs. A pass that has been
-  /// run before only gets those, from their owners.
+  /// Adds the rounds of the index of sparse documents, up to the patterns that this rank needs. A
+  /// recomputed pass only gets the patterns, from their owners.
   void add_index(const Step& place, std::vector<Step>& steps) const;
 
-  /// Messages of inputs that lie ready at home (or are only received here), up to the first stage
-  /// whose do not: they are under way while tasks run that need none of them.
+  /// Adds the posts of stages whose inputs are at home (or are only received here): they are under
+  /// way while tasks run that do not need them.
   void add_start(const Step& place, std::vector<Step>& steps) const;
-  /// All tasks, stage by stage. Inputs that this rank passes on leave as soon as they are here,
+  /// Adds all tasks, stage by stage. Inputs that this rank sends on leave as soon as they arrive,
   /// before the tasks that use them; results leave as soon as their tasks are done.
   void add_tasks(const Step& place, std::vector<Step>& steps) const;
-  /// The results that arrive after the last task.
+  /// Adds the waits for results that arrive after the last task.
   void add_end(const Step& place, std::vector<Step>& steps) const;
 
  private:
@@ -48,9 +47,9 @@ class AttentionOperations {
   std::vector<Round> rounds_;
 };
 
-// What a rank runs in a step, one pass of a microbatch after the other.
+// --- The order in which a rank runs the passes of microbatches in a step ---
 
-/// A pass of a microbatch through a chunk on a rank; microbatch -1: only its attention tasks.
+/// A pass of a microbatch through a chunk on a rank; microbatch -1: attention tasks only.
 struct MicrobatchPass {
   Pass pass = Pass::forward;
   int tick = 0;
@@ -58,7 +57,7 @@ struct MicrobatchPass {
   int chunk = 0;
 };
 
-/// Of a trainer of a stage, or of a dedicated server.
+/// The passes of a trainer of a stage, or of a dedicated server, in order.
 std::vector<MicrobatchPass> microbatch_passes(const StepShape& step_shape, bool trainer, int stage);
 
 }  // namespace cadenza::program

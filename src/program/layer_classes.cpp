@@ -12,19 +12,19 @@
 namespace cadenza::program {
 namespace {
 
-/// At most so many classes of sparse layers: each is one more plan of every tick.
+/// Largest number of classes of sparse layers: each needs another plan for every tick.
 constexpr std::size_t kMostClasses = 3;
 
-/// Layers of a class keep shares within a factor of 5 / 4. Where layers keep f times as much as
-/// others, the servers that have rows of long documents are busier by up to f than a plan for the
-/// others says, and those that have short, dense ones are not. A class is weighed by its mean: no
-/// server is then off by more than about sqrt(5 / 4) - 1 = 12 %, as far as the usual tolerance of
-/// cad (10 %) lets servers be apart.
+/// Whether layers whose shares lie between these may form a class: shares are within a factor of 5
+/// / 4. If a layer keeps f times as much as its plan assumes, servers with rows of long documents
+/// are busier by up to f, those with short, dense documents are not. A class is weighed by its
+/// mean, so no server is off by more than about sqrt(5 / 4) - 1 = 12 %, similar to the usual
+/// tolerance of cad (10 %).
 constexpr bool alike(std::int64_t least, std::int64_t most) {
   return 4 * most <= 5 * least;
 }
 
-/// A layer and what it is expected to keep of the causal pairs: integers, the same on all ranks.
+/// A layer and its expected share of kept causal pairs, an integer, so that all ranks agree.
 struct Kept {
   std::int64_t share = 0;
   int layer = 0;
@@ -45,14 +45,15 @@ std::int64_t kept_share(const SparseRule& rule, std::span<const std::int64_t> le
   return causal == 0 ? 0 : std::llround(kept / causal * double{SparseDensity::kUnit});
 }
 
-/// Layers by ascending share.
+/// Layers, ascending by share.
 using Shares = std::vector<Kept>;
 
 double width(const Shares& layers, std::size_t first, std::size_t last) {
   return static_cast<double>(layers[last].share) / static_cast<double>(layers[first].share);
 }
 
-/// The rest of the class, cut off where the wider of both is as narrow as possible.
+/// Cuts a class where the wider of the two parts is as narrow as possible, and returns the upper
+/// part.
 Shares cut(Shares& layers) {
   std::size_t best = 0;
   double narrowest = 0;
@@ -68,7 +69,7 @@ Shares cut(Shares& layers) {
   return rest;
 }
 
-/// Cuts the widest class until all are narrow enough, or as many as there may be.
+/// Cuts the widest class until all are narrow enough or there are kMostClasses.
 std::vector<Shares> split(Shares layers) {
   if (layers.empty()) return {};
   std::ranges::sort(layers);
@@ -83,7 +84,7 @@ std::vector<Shares> split(Shares layers) {
   return classes;
 }
 
-/// Of the tensor rank whose heads keep most, row by row.
+/// Row by row, the share of the tensor rank whose heads keep most.
 SparseEstimate::Shares shares_of_budgets(const config::Experiment& e, int layer,
                                          std::int64_t length) {
   const std::int64_t heads = e.model.heads / e.parallel.tensor;
@@ -112,7 +113,7 @@ SparseEstimate estimate_of_budgets(const config::Experiment& experiment,
   for (const std::int64_t length : lengths) {
     for (int layer = 0; layer < static_cast<int>(experiment.model.layers); ++layer) {
       const SparsePlace place = SparsePlace::of(layer, length);
-      if (shares.contains(place)) continue;  // documents about as long
+      if (shares.contains(place)) continue;  // seen for a document of similar length
       shares.emplace(place, shares_of_budgets(experiment, layer, length));
     }
   }
@@ -124,7 +125,7 @@ std::vector<LayerClass> layer_classes(const config::Experiment& experiment,
                                       const SparseEstimate& estimate) {
   const SparseRule rule = experiment.attention.sparse_rule();
   const Layout layout(experiment);
-  // Where stages meet in a pool, an exchange is of several layers at once.
+  // Where stages share a pool, one exchange serves several layers at once.
   const bool mixed = layout.pools_stages() && layout.pipeline() > 1;
   const bool asked =
       std::ranges::any_of(lengths, [&](std::int64_t length) { return !rule.is_dense(length); });

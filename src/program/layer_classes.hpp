@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which layers have plans of their own. A plan balances the rows of documents by what attention
-// keeps of them, which differs between layers; where layers are alike, one plan is for all.
+// Classes of layers with plans of their own. A plan balances rows by the pairs that attention
+// keeps, which differ between layers; similar layers share a plan.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@
 namespace cadenza::program {
 
 struct LayerClass {
-  std::vector<int> layers;  ///< of the model, ascending; empty: all
-  bool dense = false;       ///< of a sparse experiment
+  std::vector<int> layers;  ///< layers of the model, ascending; empty: all
+  bool dense = false;       ///< dense layers of a sparse experiment
 };
 
-/// Each layer in one class, dense ones first; one without layers where all follow the same plan.
-/// @param lengths  of a step's documents
+/// Divides the layers into classes, the dense one first; one class without layers where all share a
+/// plan.
+/// @param lengths  lengths of a step's documents
 std::vector<LayerClass> layer_classes(const config::Experiment& experiment,
                                       std::span<const std::int64_t> lengths,
                                       const SparseEstimate& estimate);

@@ -14,7 +14,7 @@ Product forward(double rows, double outputs, double inputs) {
   return {ProductKind::forward, rows, outputs, inputs};
 }
 
-/// Of a layer with weight [outputs, inputs].
+/// Adds the gradient products of a linear layer with weight [outputs, inputs].
 void add_gradients(double rows, double outputs, double inputs, OperationWork& work) {
   work.products.push_back({ProductKind::data_gradient, rows, inputs, outputs});
   work.products.push_back({ProductKind::weight_gradient, outputs, inputs, rows});
@@ -48,7 +48,7 @@ OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t ro
   using Work = OperationWork (*)(const Shapes&, const Step&, Rank, double);
   static constexpr auto kWork = handlers_of<Work>(
       [](const OperationInfo& info) { return info.has_shape; },
-      {{Operation::load,  // three numbers of a token, written and copied
+      {{Operation::load,  // three numbers per token, written and copied
         [](const Shapes&, const Step&, Rank, double rows) -> OperationWork {
           return {{}, rows * 3 * 4 * 2};
         }},
@@ -91,7 +91,7 @@ std::int64_t OperationShapes::stream_bytes(std::int64_t rows) const {
   return rows / layout_.tensor() * model_.d_model * sum_;
 }
 
-/// RMSNorm that adds a residual first; tensor ranks share its rows.
+/// Bytes of an RMSNorm that adds a residual first; tensor ranks share its rows.
 double OperationShapes::norm_bytes(double rows) const {
   return rows / layout_.tensor() * width_ * (3 * sum_ + element_);
 }
@@ -119,7 +119,7 @@ OperationWork OperationShapes::attention_inputs_gradient(double rows) const {
 OperationWork OperationShapes::attention_outputs(const Step& step, double rows) const {
   OperationWork work{{forward(rows, width_, queries_), forward(rows, 2 * ffn_, width_)},
                      norm_bytes(rows)};
-  if (step.recompute) return work;  // as far as the gradient reads it
+  if (step.recompute) return work;  // only as far as the gradient needs it
   work.products.push_back(forward(rows, width_, ffn_));
   work.bytes += rows * 3 * ffn_ * element_;
   return work;
@@ -147,7 +147,7 @@ OperationWork OperationShapes::loss(double rows) const {
   return work;
 }
 
-/// Of the weights that the rank updates.
+/// Number of weights that the rank updates.
 double OperationShapes::owned_elements(Rank rank) const {
   const double layers = static_cast<double>(model_.layers) / layout_.pipeline();
   return (layers * static_cast<double>(cost::layer_parameters(model_)) / layout_.tensor() +
@@ -155,8 +155,8 @@ double OperationShapes::owned_elements(Rank rank) const {
          (shards_optimizer_ ? layout_.data() * layout_.context() : 1);
 }
 
-/// The update reads weights, gradients and two moments and writes all but gradients, and the
-/// rounded weights where there are some.
+/// Bytes of the update: it reads weights, gradients and two moments and writes all but the
+/// gradients, and rounded weights where they are stored in another type.
 double OperationShapes::optimizer_bytes(Rank rank) const {
   return owned_elements(rank) * (7 * sum_ + (element_ == sum_ ? 0 : element_));
 }
@@ -171,7 +171,7 @@ double table_elements(const config::Model& model, const Layout& layout, Rank ran
 
 namespace {
 
-/// A rank's seconds of the rest of a layer, by token.
+/// Seconds per token of a rank in a layer outside core attention.
 double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass pass,
                         const cost::Rates& rates) {
   const OperationShapes shapes(e, layout);

@@ -1,5 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of every rank for one step, from plans, layout and schedule.
+// Builds the program of a rank for one step from plans, layout and schedule:
+// - microbatch_passes() gives the order of passes (1F1B, interleaved or phase-aligned). Every pass
+//   runs the layers of one chunk; between stages, residual streams are received and sent, in an
+//   order of messages that all stages share (stream_order.hpp);
+// - a layer's pass is what precedes attention, the exchange of its plan (exchange.hpp: post, wait,
+//   attend, results), and what follows attention. In ping-pong the two halves of a microbatch take
+//   turns, so that messages of one are under way while the other computes;
+// - the backward pass runs layers and halves in reverse, may recompute a layer's forward pass
+//   first, and starts the sum of a layer's gradients after its last microbatch;
+// - the step ends with the other gradient sums, the norm and the update.
+// Dedicated servers, and stages without a microbatch, run the exchanges only.
 #include "cadenza/program/program.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +47,7 @@ class BufferPool {
 
 namespace {
 
-constexpr int kPasses = 3;  ///< of attention: forward, backward, recompute, the first phases
+constexpr int kPasses = 3;  ///< forward, backward and recompute of attention: the first Phases
 
 /// Appends one rank's operations to a program.
 class Builder {
@@ -65,12 +75,12 @@ class Builder {
     if (trainer_ && step_shape_.shards_optimizer) {
       add({.operation = Operation::gather_parameters, .pass = Pass::backward});
     }
-    program_.buffers = std::max(1, buffers_.count());  // servers: the microbatch that they serve
+    program_.buffers = std::max(1, buffers_.count());  // a server needs one
     return std::move(program_);
   }
 
  private:
-  // --- one unit ---
+  // --- One pass of a microbatch ---
 
   void add_forward(const MicrobatchPass& unit) {
     if (unit.microbatch >= 0) {
@@ -109,7 +119,7 @@ class Builder {
     add(stream(unit, Operation::send));
   }
 
-  /// What comes before in the order of the pipeline.
+  /// Posts the receives that come before `place` in the order of the pipeline.
   void post_receives(const StreamPlace& place) {
     for (; posted_ < streams_.arrivals.size(); ++posted_) {
       const StreamArrival& next = streams_.arrivals[posted_];
@@ -118,7 +128,7 @@ class Builder {
     }
   }
 
-  /// The layers of a unit in the order of its pass. The halves of a microbatch take turns: the
+  /// Adds the layers of a unit in the order of its pass. The halves of a microbatch take turns: the
   /// transfers of one are under way while the other computes (DistCA, figure 7).
   void add_layers(const MicrobatchPass& unit, Pass pass) {
     const int layers = step_shape_.layers;
@@ -132,7 +142,7 @@ class Builder {
     }
   }
 
-  /// What precedes the attention of the pass' i-th layer, up to its first messages.
+  /// Adds the operations before the attention of the pass' i-th layer, up to its first messages.
   void add_start(const MicrobatchPass& unit, Pass pass, int i, int half) {
     const Step step = at_layer(unit, pass, i, half);
     const bool trains = unit.microbatch >= 0;
@@ -146,7 +156,7 @@ class Builder {
     start_exchange(step);
   }
 
-  /// The index first: what it takes is longer under way than anything else.
+  /// Adds the first messages of an exchange. Those of the index come first, as they take longest.
   void start_exchange(const Step& step) {
     exchange(step).add_index_start(step, program_.steps);
     exchange(step).add_start(step, program_.steps);
@@ -173,7 +183,7 @@ class Builder {
     }
   }
 
-  /// The forward pass of a layer's attention block once more.
+  /// Adds the forward pass of a layer's attention block (or whole layer) once more.
   void recompute_attention(Step step, bool trains) {
     step.recompute = true;
     step.pass = Pass::forward;
@@ -192,7 +202,7 @@ class Builder {
            step_shape_.recompute == config::Recompute::layer;
   }
 
-  // --- steps ---
+  // --- Steps ---
 
   void add(const Step& step) { program_.steps.push_back(step); }
 
@@ -224,12 +234,12 @@ class Builder {
     step.plan = index_.plan(unit.tick, 0, -1);
     step.microbatch = unit.microbatch;
     step.chunk = unit.chunk;
-    const bool early = operation == Operation::post_receive;  // for a buffer that is still in use
+    const bool early = operation == Operation::post_receive;  // its buffer is still in use
     if (unit.microbatch >= 0 && !early) step.buffer = buffers_.of(unit.microbatch, unit.chunk);
     return step;
   }
 
-  /// @param i  0 is the first layer that the pass runs
+  /// The step of the i-th layer that the pass runs.
   Step at_layer(const MicrobatchPass& unit, Pass pass, int i, int half) const {
     Step step = of(unit, Operation::post);
     step.half = half;
@@ -254,7 +264,7 @@ class Builder {
     return at_.pipeline + 1 == layout_.pipeline() && unit.chunk + 1 == step_shape_.pipeline.chunks;
   }
 
-  /// A send to, or a receive from, a neighbouring stage.
+  /// The step of a send to, or a receive from, a neighbouring stage.
   Step stream(const MicrobatchPass& unit, Operation operation) const {
     Step step = of(unit, operation);
     const int along = unit.pass == Pass::forward ? 1 : -1;
@@ -275,8 +285,8 @@ class Builder {
   std::map<std::pair<int, Pass>, AttentionOperations> exchanges_;
   BufferPool buffers_;
   StreamOrder streams_;     ///< empty without neighbouring stages
-  std::size_t unit_ = 0;    ///< number of the unit that is added
-  std::size_t posted_ = 0;  ///< arrivals that are posted
+  std::size_t unit_ = 0;    ///< index of the unit that is being added
+  std::size_t posted_ = 0;  ///< number of arrivals that are posted
   Program program_;
 };
 

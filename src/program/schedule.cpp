@@ -6,8 +6,8 @@
 namespace cadenza::program {
 namespace {
 
-/// The n-th forward (or backward) turn of every stage: stages x chunks turns take `stages`
-/// microbatches through all chunks of a stage.
+/// The n-th forward (or backward) pass of every stage: in stages x chunks passes, `stages`
+/// microbatches go through all chunks of a stage.
 ScheduleEntry nth(const PipelineShape& shape, Pass pass, int n) {
   const int round = shape.stages * shape.chunks;
   const int chunk = n % round / shape.stages;

@@ -12,7 +12,7 @@
 namespace cadenza::program {
 namespace {
 
-/// What every context group of a pool holds in a tick.
+/// The microbatch of every context group of a pool in a tick.
 std::vector<plan::Occupant> occupants(const Layout& layout, const data::Batch& batch,
                                       const Tick& tick) {
   std::vector<plan::Occupant> groups;
@@ -35,8 +35,8 @@ TickPlans with_traffic(plan::Plan forward, int half, const std::vector<int>& fir
   return plans;
 }
 
-/// Of the ranks of a pool. One plan is for all pools: a rank of it is as fast as the slowest rank
-/// that it stands for.
+/// Capacities by rank of a pool. One plan serves all pools, so a rank of it is as fast as the
+/// slowest world rank that it stands for.
 std::vector<std::int64_t> pool_capacities(const config::Experiment& experiment,
                                           const Layout& layout) {
   if (experiment.attention.capacity.empty()) return {};

@@ -10,17 +10,17 @@
 namespace cadenza::program {
 namespace {
 
-/// A unit by what it computes: all stages together have each of them once.
+/// A unit's (pass, microbatch, chunk of the model), which is unique over all stages.
 using Name = std::tuple<Pass, int, int>;
 
-/// Chunks of all stages are numbered in the order of the layers.
+/// Names units; the chunks of all stages are numbered in the order of the layers.
 class Names {
  public:
   explicit Names(const StepShape& step_shape) : shape_(step_shape.pipeline) {}
   Name of(int stage, const MicrobatchPass& unit) const {
     return {unit.pass, unit.microbatch, unit.chunk * shape_.stages + stage};
   }
-  /// What must be over before; the first forward pass of a microbatch is its own.
+  /// The unit that must end before `name` begins; `name` itself for the first of a microbatch.
   Name before(const Name& name) const {
     const auto [pass, microbatch, part] = name;
     if (pass == Pass::forward) return {pass, microbatch, std::max(part - 1, 0)};
@@ -32,7 +32,7 @@ class Names {
   PipelineShape shape_;
 };
 
-/// When units begin, by stage, if all take equally long.
+/// The times at which units begin, by stage, if all take equally long.
 class Timetable {
  public:
   explicit Timetable(const StepShape& step_shape) : step_shape_(step_shape), names_(step_shape) {
@@ -50,7 +50,7 @@ class Timetable {
   int end_of(const Name& name) const { return ends_.at(name); }
 
  private:
-  /// @return whether any unit of the stage could run
+  /// Schedules units of a stage as far as possible. @return whether any could run
   bool advance(int stage) {
     std::vector<int>& begins = begins_[at(stage)];
     const std::size_t before = begins.size();
@@ -58,7 +58,7 @@ class Timetable {
       const MicrobatchPass& unit = units_[at(stage)][begins.size()];
       int begin = begins.empty() ? 0 : begins.back() + 1;
       if (step_shape_.layout.pools_stages()) {
-        begin = unit.tick;  // of all stages together
+        begin = unit.tick;  // common to all stages
       } else {
         const Name name = names_.of(stage, unit);
         const Name needed = names_.before(name);
@@ -78,7 +78,7 @@ class Timetable {
   std::map<Name, int> ends_;
 };
 
-/// The edge that a pass of a stage sends on.
+/// The edge on which a pass of a stage sends.
 int edge_of(const StepShape& step_shape, int stage, Pass pass) {
   const int stages = step_shape.layout.pipeline();
   return pass == Pass::forward ? stage : (stage + stages - 1) % stages;
@@ -100,7 +100,7 @@ StreamOrder order_streams(const StepShape& step_shape, int stage) {
     if (unit.microbatch < 0) continue;
     const Name name = names.of(stage, unit);
     const Name needed = names.before(name);
-    if (needed == name || std::get<Pass>(needed) != unit.pass) continue;  // it is on this stage
+    if (needed == name || std::get<Pass>(needed) != unit.pass) continue;  // on this stage
     const int from = std::get<2>(needed) % stages;
     order.arrivals.push_back(
         {{table.end_of(needed), unit.pass, edge_of(step_shape, from, unit.pass)}, unit});
@@ -112,7 +112,7 @@ StreamOrder order_streams(const StepShape& step_shape, int stage) {
 StreamBuffers stream_buffers_of_stage(const StepShape& step_shape, int stage) {
   StreamBuffers buffers;
   if (step_shape.layout.pipeline() == 1) return buffers;
-  constexpr int kLeaving = 2;  // one leaves while the next one is packed
+  constexpr int kLeaving = 2;  // one is sent while the next one is packed
   const StreamOrder order = order_streams(step_shape, stage);
   const std::vector<MicrobatchPass> units = microbatch_passes(step_shape, true, stage);
   const int parts = step_shape.layout.pipeline() * step_shape.pipeline.chunks;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order a stage of a pipeline posts its messages. A device may run one message after the
-// other, each until its other end runs too; all ranks therefore follow one order of all messages
-// and of all that the units between them post. It is the order in which messages leave if all units
-// take equally long: a stage posts a receive when its sender comes to the send, which may be before
-// the unit that needs it is next.
+// The order in which a stage of a pipeline posts its messages. A device may run messages one after
+// another, each until its other end runs too, so all ranks must follow one order of all messages
+// and of everything that units post between them. It is the order in which messages leave if all
+// units take equally long: a stage posts a receive when its sender reaches the send, which may be
+// earlier than the unit that needs it.
 #pragma once
 
 #include <compare>
@@ -15,27 +15,28 @@ namespace cadenza::program {
 
 /// The place of a message in the order of a pipeline.
 struct StreamPlace {
-  int time = 0;  ///< units that are over when it leaves
+  int time = 0;  ///< number of units that have ended when it leaves
   Pass pass = Pass::forward;
-  int edge = 0;  ///< between this stage and the next one
+  int edge = 0;  ///< between stage `edge` and the next one
   friend auto operator<=>(const StreamPlace&, const StreamPlace&) = default;
 };
 
 struct StreamArrival {
   StreamPlace place;
-  MicrobatchPass unit;  ///< that needs it
+  MicrobatchPass unit;  ///< unit that needs it
 };
 
-/// Of one stage.
+/// The times and receives of one stage.
 struct StreamOrder {
-  std::vector<int> begins;              ///< by unit, in units
+  std::vector<int> begins;              ///< by unit: time at which it begins, in units
   std::vector<StreamArrival> arrivals;  ///< ascending
 };
 
-/// Of a stage with neighbours.
+/// The order of a stage that has neighbours.
 StreamOrder order_streams(const StepShape& step_shape, int stage);
 
-/// Of what a unit sends when it is over.
+/// The place of the message that a unit sends when it ends.
+/// @param begin  time at which the unit begins
 StreamPlace place_of_send(const StepShape& step_shape, int stage, const MicrobatchPass& unit,
                           int begin);
 

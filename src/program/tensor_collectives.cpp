@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tensor group does together in an operation of src/model: the one list of it.
+// The collectives of a tensor group in each operation of src/model: the only list of them.
 #include <algorithm>
 
 #include "cadenza/base/error.hpp"
@@ -12,7 +12,8 @@ namespace {
 class Sequence {
  public:
   /// @param stream   elements of [tokens, d_model]
-  /// @param element  bytes of one, @param sum  of one that is added up
+  /// @param element  bytes of a stored number
+  /// @param sum      bytes of a sum
   Sequence(std::int64_t stream, std::int64_t element, std::int64_t sum)
       : stream_(stream), element_(element), sum_(sum) {}
 
@@ -45,10 +46,10 @@ void add_attention_outputs(const Step& step, config::Recompute recompute, Sequen
   }
   sequence.reduce();
   sequence.gather();
-  if (!step.recompute) sequence.reduce();  // as far as the gradient reads it
+  if (!step.recompute) sequence.reduce();  // only as far as the gradient needs it
 }
 
-/// @param vocab  of the rank with most of it
+/// @param vocab  rows of the vocabulary on the rank with most of them
 void add_loss(std::int64_t rows, std::int64_t vocab, config::DeviceKind device,
               Sequence& sequence) {
   sequence.gather();
@@ -87,7 +88,7 @@ std::vector<TensorCollective> OperationShapes::collectives(const Step& step, Ran
   return sequence.take();
 }
 
-/// Of which every rank of a tensor group has all of its layers.
+/// Elements of the norms' gains. Every rank of a tensor group has all of those of its layers.
 std::int64_t OperationShapes::gains(Rank rank) const {
   const bool last = layout_.coordinates(rank).pipeline + 1 == layout_.pipeline();
   return (2 * model_.layers / layout_.pipeline() + (last ? 1 : 0)) * model_.d_model;

@@ -10,8 +10,8 @@
 namespace cadenza::program {
 namespace {
 
-/// Indices of `items` by the rank that `rank_of` gives them, in their order for each rank.
-/// @param begins  by rank, and one more: where the indices of a rank begin
+/// Indices of `items`, sorted by rank_of(item), in their order for each rank.
+/// @param begins  out, by rank and one more: the begin of a rank's indices
 template <typename Items, typename RankOf>
 std::vector<std::uint32_t> by_rank(const Items& items, std::size_t ranks, RankOf rank_of,
                                    std::vector<std::uint32_t>& begins) {
@@ -112,9 +112,9 @@ void Traffic::add_ready(const plan::Plan& plan) {
   post_in_order();
 }
 
-/// All ranks post a stage at the same place among the results of the others, and none before an
-/// earlier one: NCCL's messages have no tags, and both ends of a pair must come to them in the same
-/// order, also where a device runs inputs and results one after the other.
+/// Makes all ranks post a stage at the same place, and none before an earlier stage. NCCL's
+/// messages have no tags, so both ends of a pair must reach them in the same order, also where a
+/// device runs inputs and results one after another.
 void Traffic::post_in_order() {
   int latest = -1;
   for (Stage& stage : stages_) {
@@ -131,8 +131,8 @@ void Traffic::post_in_order() {
   }
 }
 
-/// The last of the stages between `after` and `before` that brings rows of the move to its sender;
-/// `after` where none does.
+/// The last stage between `after` and `before` that brings rows of the move to its sender; `after`
+/// where there is none.
 int Traffic::brought_by(const plan::Plan& plan, const plan::Move& move, int after,
                         int before) const {
   const auto brings = [&](int stage, const Flow& flow) {

@@ -17,7 +17,7 @@ std::array<struct sigaction, kSignals.size()> earlier;
 
 thread_local const char* path_in_use = nullptr;
 
-/// Only calls that are safe in a signal handler.
+/// Writes a text to stderr by calls that are safe in a signal handler.
 void say(const char* text) {
   static_cast<void>(!write(STDERR_FILENO, text, std::strlen(text)));
 }
@@ -29,13 +29,13 @@ void handle(int number, siginfo_t*, void*) {
     say(": is damaged: the HDF5 library failed on it\n");
     _exit(static_cast<int>(ExitCode::data));
   }
-  // The instruction runs again, under whoever handled its faults before.
+  // The instruction runs again and faults under the earlier handler.
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] == number) sigaction(number, &earlier[i], nullptr);
   }
 }
 
-/// Recursion without end leaves no room on the stack itself.
+/// Gives handlers a stack of their own, as endless recursion leaves no room on the normal one.
 void give_handlers_a_stack() {
   alignas(16) static std::array<char, 1 << 16> stack;
   const stack_t place{stack.data(), 0, stack.size()};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// HDF5 1.10 breaks down on some damaged files: it follows addresses that it has not checked.
+// Protection from HDF5 1.10, which follows unchecked addresses in damaged files and crashes.
 #pragma once
 
 #include <string>
 
 namespace cadenza::storage {
 
-/// While it lives, a segmentation fault of this thread ends the process like any file that cannot
-/// be read: one line that names the file, exit code 3. At other times faults are what they were.
+/// While it lives, a segmentation fault of this thread ends the process like any unreadable file:
+/// with one line that names the file and exit code 3. Other faults are handled as before.
 class Reading {
  public:
   /// @param path  must outlive the object
@@ -17,7 +17,7 @@ class Reading {
   Reading& operator=(const Reading&) = delete;
 
  private:
-  const char* before_;  ///< calls nest
+  const char* before_;  ///< path of the enclosing Reading, as they nest
 };
 
 }  // namespace cadenza::storage

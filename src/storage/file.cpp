@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing.
+// Writing of HDF5 files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace cadenza::storage {
 namespace {
 
-constexpr std::size_t kChunkBytes = 1 << 20;  // what a dataset's chunk cache holds by default
+constexpr std::size_t kChunkBytes = 1 << 20;  // default size of a dataset's chunk cache
 
 Handle make_space(const Shape& shape, const std::string& path, const std::string& what) {
   const hid_t id = shape.empty()
@@ -19,7 +19,7 @@ Handle make_space(const Shape& shape, const std::string& path, const std::string
   return {checked(id, path, what), H5Sclose};
 }
 
-/// Texts of `bytes` bytes, shorter ones padded with zeros.
+/// The type of texts of `bytes` bytes; shorter ones are padded with zeros.
 Handle text_type(std::size_t bytes) {
   Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type.get(), bytes);
@@ -39,8 +39,8 @@ void write_scalar_attribute(hid_t file, const std::string& path, const std::stri
   if (H5Awrite(attribute.get(), type, value) < 0) refuse(path, what);
 }
 
-/// Extents of chunks of about 1 MiB, near to squares so that blocks of rows and blocks of columns
-/// both read little that they do not need, and nearly equal so that those at the edges are full.
+/// Extents of chunks of about 1 MiB. They are nearly square, so that reads of some rows or some
+/// columns touch few chunks, and divide the shape evenly, so that chunks at the edges are full.
 Shape chunk_of(const Shape& shape, std::size_t element_bytes) {
   double elements = static_cast<double>(kChunkBytes / element_bytes);
   Shape chunk(shape);
@@ -54,12 +54,12 @@ Shape chunk_of(const Shape& shape, std::size_t element_bytes) {
   return chunk;
 }
 
-/// How a dataset is stored.
+/// The creation properties of a dataset.
 Handle dataset_creation(Protection protection, const Shape& shape, std::size_t element_bytes) {
   Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   const bool empty = std::ranges::find(shape, hsize_t{0}) != shape.end();
   if (protection == Protection::none || empty) return creation;
-  if (shape.empty()) {  // into the header, which has a checksum
+  if (shape.empty()) {  // stored in the header, which has a checksum
     H5Pset_layout(creation.get(), H5D_COMPACT);
     return creation;
   }
@@ -96,7 +96,7 @@ void File::write_values(const std::string& dataset, const Shape& shape, hid_t ty
   if (H5Dwrite(target.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
     refuse(path_, what);
   }
-  // HDF5 holds small datasets back until they are closed: only then is a full disk noticed.
+  // HDF5 holds small datasets back until they are closed, so only closing reports a full disk.
   if (H5Dclose(target.release()) < 0) refuse(path_, what);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HDF5 library as a whole: quiet, without an exit handler, its types, its errors as one phrase.
+// Setup of the HDF5 library (silent, without an exit handler), its types, and its errors as one
+// phrase.
 #include <cerrno>
 #include <mutex>
 #include <system_error>
@@ -12,12 +13,12 @@ namespace {
 
 struct Reason {
   std::string system;   ///< text of errno, where a driver reported one
-  std::string deepest;  ///< what the innermost function said
-  bool locks = false;   ///< it was a lock that failed,
-  bool busy = false;    ///< for somebody else has it
+  std::string deepest;  ///< message of the innermost function
+  bool locks = false;   ///< a lock failed
+  bool busy = false;    ///< another process has the lock
 };
 
-/// H5Ewalk2 callback, from the innermost error outwards.
+/// H5Ewalk2 callback, called from the innermost error outwards: fills a Reason.
 herr_t collect(unsigned depth, const H5E_error2_t* error, void* data) {
   auto& reason = *static_cast<Reason*>(data);
   const std::string text = error->desc != nullptr ? error->desc : "";

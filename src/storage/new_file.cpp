@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
   fail(ExitCode::data, "{}: cannot be written: {}", path, reason);
 }
 
-/// Waits until a file's bytes, or a folder's entries, have left the system's memory.
+/// Waits until a file's bytes, or a folder's entries, are on disk.
 void sync_to_disk(const fs::path& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   // Some file systems refuse to sync a folder (EINVAL): they order its entries themselves.
@@ -33,10 +33,10 @@ void sync_to_disk(const fs::path& path) {
   if (!done) fail_to_write(path.string(), std::strerror(reason));
 }
 
-/// Where a file is until it is whole: nothing is there yet.
+/// The partial path of a file, after removing a leftover there.
 std::string partial_of(const std::string& path) {
   std::string partial = path + std::string(kPartial);
-  std::error_code error;  // what is in the way is told by who makes the file
+  std::error_code error;  // ignored: creating the file reports it
   if (!fs::is_directory(fs::symlink_status(partial, error))) fs::remove(partial, error);
   return partial;
 }
@@ -59,7 +59,7 @@ NewFile::NewFile(std::string path, Protection protection)
 NewFile::~NewFile() {
   if (!file_) return;
   file_.reset();
-  std::error_code ignored;  // the failure that led here counts
+  std::error_code ignored;  // an earlier failure is being reported
   fs::remove(partial_, ignored);
 }
 
@@ -88,7 +88,7 @@ Place::Place(const std::string& path) {
   namespace fs = std::filesystem;
   for (fs::path at = path;; at = at.parent_path()) {
     struct stat found {};
-    if (stat(at.c_str(), &found) != 0) found = {};  // inode 0: none has it
+    if (stat(at.c_str(), &found) != 0) found = {};  // no file has inode 0
     way_.insert(way_.begin(), {at.string(), found.st_dev, found.st_ino});
     if (at.parent_path().empty() || at.parent_path() == at) break;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading. A file may be damaged or made to do harm: what it says of itself is held against what
-// it has before memory is taken for it.
+// Reading of HDF5 files. A file may be damaged or malicious, so its claims are checked against its
+// size before memory is taken.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace cadenza::storage {
 namespace {
 
-constexpr hsize_t kMostCompression = 1032;         // of gzip, times
+constexpr hsize_t kMostCompression = 1032;         // largest ratio of gzip
 constexpr hsize_t kUsualChunk = hsize_t{1} << 26;  // bytes
 constexpr int kDeepestGroup = 32;
 
@@ -23,7 +23,7 @@ hsize_t size_of(hid_t file, const std::string& path) {
   return bytes;
 }
 
-/// The product of `extents` and `factor`; as many as there can be where it is more than that.
+/// The product of `extents` and `factor`; H5S_UNLIMITED where it overflows.
 hsize_t product(const Shape& extents, hsize_t factor) {
   if (std::ranges::find(extents, hsize_t{0}) != extents.end()) return 0;
   hsize_t result = factor;
@@ -46,7 +46,7 @@ std::string describe(hid_t type) {
   return kind == H5T_VLEN ? "lists" : "values of another kind";
 }
 
-/// Whether every number of type `found` is one of type `wanted`; floats may be rounded.
+/// Whether type `wanted` holds every number of type `found`; floats may be rounded.
 bool fits(hid_t found, hid_t wanted) {
   if (H5Tcommitted(found) != 0 || H5Tget_class(found) != H5Tget_class(wanted)) return false;
   if (H5Tget_class(found) != H5T_INTEGER) return true;
@@ -62,7 +62,7 @@ void require_numbers(hid_t found, hid_t wanted, const std::string& path, const s
        floats ? "floating-point numbers" : describe(wanted) + " or smaller");
 }
 
-/// An attribute of one value, and its type in the file.
+/// An attribute with one value, and its type in the file.
 struct Scalar {
   Handle attribute, type;
 };
@@ -83,7 +83,7 @@ Scalar open_scalar(hid_t file, const std::string& path, const std::string& name)
   return {std::move(attribute), std::move(type)};
 }
 
-/// A dataset that holds what it says.
+/// A dataset whose claims have been checked.
 struct Source {
   Handle dataset, space, type;
   Shape shape;
@@ -96,7 +96,7 @@ void require_own_storage(hid_t creation, const std::string& path, const std::str
   }
 }
 
-/// Chunks are read whole, however little of them is asked for.
+/// Bytes of a chunk, which is always read whole; 0 where there are no chunks.
 hsize_t chunk_bytes(hid_t creation, std::size_t rank, hsize_t element_bytes) {
   if (H5Pget_layout(creation) != H5D_CHUNKED) return 0;
   Shape chunk(rank);
@@ -141,7 +141,7 @@ Source open_source(const File& file, const std::string& name) {
   return source;
 }
 
-/// How many hard links lead to an object.
+/// Number of hard links to an object.
 unsigned names_of(hid_t object) {
 #if H5_VERSION_GE(1, 12, 0)
   H5O_info2_t info{};
@@ -152,10 +152,11 @@ unsigned names_of(hid_t object) {
 #endif
 }
 
-/// HDF5 would speak of what is not there in words of its own, and wait for a pipe's writer.
+/// Requires a regular file (or a path that open reports): HDF5's message for a missing file is
+/// unclear, and it would wait for a pipe's writer.
 void require_file(const std::string& path) {
   using std::filesystem::file_type;
-  std::error_code unseen;  // what cannot be looked at is told by the attempt to open it
+  std::error_code unseen;  // ignored: opening the file reports it
   const file_type type = std::filesystem::status(path, unseen).type();
   if (type == file_type::not_found) fail(ExitCode::data, "{}: no such file", path);
   const bool device = type == file_type::character || type == file_type::block;
@@ -167,7 +168,7 @@ void require_file(const std::string& path) {
   }
 }
 
-/// 0: the file has no signature of HDF5; below 0: it could not be read.
+/// Above 0 if the file has HDF5's signature, 0 if not, below 0 if it cannot be read.
 htri_t is_hdf5(const std::string& path) {
 #if H5_VERSION_GE(1, 12, 0)
   return H5Fis_accessible(path.c_str(), H5P_DEFAULT);
@@ -178,7 +179,7 @@ htri_t is_hdf5(const std::string& path) {
 
 struct Listing {
   std::vector<std::string> paths;
-  std::string refused;  ///< why the listing ended
+  std::string refused;  ///< reason why the listing ended early
 };
 
 /// H5Lvisit callback: collects the paths of datasets.
@@ -208,7 +209,7 @@ File File::open(const std::string& path) {
 
 bool File::contains(const std::string& dataset) const {
   const Reading reading(path_);
-  // H5Lexists fails, rather than says no, when a group on the way is missing: ask for each of them.
+  // H5Lexists fails where a group on the way is missing, so each group is checked first.
   for (auto end = dataset.find('/', 1);; end = dataset.find('/', end + 1)) {
     const std::string part = dataset.substr(0, end);
     if (H5Lexists(id(), part.c_str(), H5P_DEFAULT) <= 0) return false;
@@ -274,7 +275,7 @@ std::vector<T> File::read_part(const std::string& dataset, const Shape& begin,
     fail(ExitCode::data, "{}: {}: its shape is [{}]", path_, what, fmt::join(source.shape, ", "));
   }
   std::vector<T> values(product(count, 1));
-  // Of the same shape as the selection: else HDF5 goes through the chunks element by element.
+  // Memory has the shape of the selection, as HDF5 would copy element by element otherwise.
   const hid_t shaped =
       count.empty() ? H5Screate(H5S_SCALAR)
                     : H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr);
@@ -310,7 +311,7 @@ std::string File::read_text_attribute(const std::string& name) const {
     fail(ExitCode::data, "{}: attribute {} holds {}; valid: text", path_, name, describe(type));
   }
   const std::string what = fmt::format("cannot read attribute {}", name);
-  if (H5Tis_variable_str(type) > 0) {  // as h5py writes it
+  if (H5Tis_variable_str(type) > 0) {  // h5py writes these
     char* text = nullptr;
     if (H5Aread(scalar.attribute.get(), type, static_cast<void*>(&text)) < 0) refuse(path_, what);
     std::string copy = text != nullptr ? text : "";
@@ -325,8 +326,8 @@ std::string File::read_text_attribute(const std::string& name) const {
 std::vector<std::string> File::datasets() const {
   const Reading reading(path_);
   Listing listing;
-  // In their own order: to sort the links of a large group that is damaged, HDF5 1.10 frees what it
-  // has not made.
+  // Native order: when HDF5 1.10 sorts the links of a large damaged group, it frees memory that it
+  // never allocated.
   if (H5Lvisit(id(), H5_INDEX_NAME, H5_ITER_NATIVE, add_dataset, &listing) < 0) {
     if (listing.refused.empty()) refuse(path_, "cannot list the datasets");
     fail(ExitCode::data, "{}: {}; valid: datasets of the file itself", path_, listing.refused);

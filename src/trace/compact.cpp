@@ -19,13 +19,13 @@ namespace {
 namespace fs = std::filesystem;
 using storage::Handle;
 
-constexpr std::uint64_t kMetadata = 20 * 1024;  // of HDF5 itself, about
+constexpr std::uint64_t kMetadata = 20 * 1024;  // approximate bytes of HDF5's own structures
 constexpr std::uint64_t kWorthwhile = 64 * 1024;
-constexpr std::size_t kNameSize = 64;  // no name of the schema is as long
-constexpr hsize_t kChunk = 1024;       // rows, of the copy
-constexpr hsize_t kLargeEnough = 256;  // rows of a chunk: little would be gained
+constexpr std::size_t kNameSize = 64;  // longer than any name of the schema
+constexpr hsize_t kChunk = 1024;       // rows per chunk in the copy
+constexpr hsize_t kLargeEnough = 256;  // rows per chunk from which on joining gains little
 
-/// Called by HDF5 for each attribute of `from`.
+/// Callback of HDF5 for each attribute of `from`: copies it to `to`.
 herr_t copy_attribute(hid_t from, const char* name, const H5A_info_t*, void* to) {
   const Handle source(H5Aopen(from, name, H5P_DEFAULT), H5Aclose);
   const Handle type(H5Aget_type(source.get()), H5Tclose);
@@ -57,7 +57,7 @@ bool copy_rows(hid_t from, hid_t to, hid_t type, hsize_t rows) {
   return true;
 }
 
-/// Small chunks are joined and compressed; others are copied as they are.
+/// Copies a dataset. Small chunks are joined and compressed; others are copied as they are.
 bool copy_dataset(hid_t from, hid_t to, const char* name) {
   const Handle creation(H5Dget_create_plist(from), H5Pclose);
   hsize_t chunk = kLargeEnough;
@@ -97,7 +97,7 @@ bool copy_objects(hid_t from, hid_t to) {
   return true;
 }
 
-/// Makes sure that a file, made where there is none, can grow to so many bytes.
+/// Makes sure that a file, which is created if missing, can grow to `bytes` bytes.
 bool reserve(const std::string& path, std::uint64_t bytes) {
   rlimit most{};
   if (getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur) return false;
@@ -107,19 +107,20 @@ bool reserve(const std::string& path, std::uint64_t bytes) {
   const bool unknown = !done && (errno == EOPNOTSUPP || errno == ENOSYS);
   close(file);
   if (!unknown) return done;
-  std::error_code error;  // other ranks may copy theirs at the same time
+  // Require 16 times the room, as other ranks may copy their files at the same time.
+  std::error_code error;
   const fs::space_info space = fs::space(path, error);
   return !error && space.available / 16 > bytes;
 }
 
 bool copy_file(const std::string& path, const std::string& copy) {
-  // HDF5 1.10 crashes where a copy finds no room.
+  // HDF5 1.10 crashes where a copy does not fit on the disk, so room is reserved first.
   std::error_code error;
   const std::uint64_t most = fs::file_size(path, error);
   if (error || !reserve(copy, most)) return false;
   const Handle from(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   if (!from) return false;
-  Handle to = create_file(copy, Space::packed);  // gives back what was reserved
+  Handle to = create_file(copy, Space::packed);  // truncates: the room is free again
   if (!reserve(copy, most)) {
     to.release();  // closing it would write to a full disk
     return false;
@@ -139,7 +140,7 @@ void compact(const std::string& path, std::uint64_t rows_bytes) {
   try {
     whole = copy_file(path, copy);
   } catch (const std::exception&) {
-    // No room, or no permission: the trace is complete as it is.
+    // No room or no permission: the trace stays as it is, which is complete.
   }
   if (whole) fs::rename(copy, path, error);
   fs::remove(copy, error);

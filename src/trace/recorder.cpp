@@ -9,8 +9,8 @@
 namespace cadenza::trace {
 namespace {
 
-/// Room for `count` values whose pages are there already: a first touch in timed code would cost
-/// more than the event it records.
+/// Reserves room for `count` values and touches its pages: a first touch in timed code would cost
+/// more than the recorded event.
 template <typename T>
 void preallocate(std::vector<T>& values, std::size_t count) {
   values.resize(count);
@@ -27,7 +27,7 @@ std::int64_t now_ns() {
 
 Recorder::Recorder(std::size_t capacity) {
   preallocate(events_, capacity);
-  // Memory is sampled between phases, far less often than operations are recorded.
+  // Memory is sampled between phases, far less often than events are recorded.
   preallocate(samples_, capacity / 8 + 64);
 }
 

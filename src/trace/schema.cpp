@@ -14,7 +14,7 @@ Table::Table(Start start, hid_t file, std::string path, const char* name, RowDes
     : path_(std::move(path)),
       what_(fmt::format("cannot write {}", name)),
       description_(std::move(rows)) {
-  // Rows are only appended: two chunks are all that is ever touched.
+  // Rows are only appended, so the cache holds two chunks.
   const Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
   H5Pset_chunk_cache(access.get(), 7, 2 * chunk * H5Tget_size(description_.type.get()), 1.0);
   if (start == Start::create) {
@@ -73,9 +73,9 @@ namespace {
 
 using storage::Handle;
 
-/// A write that ends within a page of the operating system is whole or not there. One that goes on
-/// in the next page may stop between them when the process is killed, and readers wait forever for
-/// the rest of a header whose checksum is wrong.
+/// Size of a page of the operating system, within which a write is atomic. A write across pages may
+/// stop between them when the process is killed; readers would then wait forever for the rest of a
+/// header, because its checksum is wrong.
 constexpr hsize_t kPage = 4096;
 
 void write_attribute(hid_t object, const std::string& path, const char* name, hid_t type,
@@ -92,7 +92,7 @@ void write_value(hid_t file, const std::string& path, const char* name, hid_t ty
   write_attribute(file, path, name, type, Handle(H5Screate(H5S_SCALAR), H5Sclose), value);
 }
 
-/// Of fixed length, which h5py reads as bytes.
+/// The type of texts of fixed length, which h5py reads as bytes.
 Handle text_type(std::size_t length) {
   Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type.get(), std::max<std::size_t>(length, 1));
@@ -118,7 +118,7 @@ void write_texts(hid_t object, const std::string& path, const char* name,
   write_attribute(object, path, name, text_type(length).get(), space, cells.data());
 }
 
-/// Which reading while writing needs.
+/// Access properties of the newest format, which reading while writing (SWMR) requires.
 Handle newest_format() {
   Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
@@ -171,7 +171,7 @@ Handle create_file(const std::string& path, Space space) {
 Handle reopen_file(const std::string& path) {
   storage::initialise();
   const Handle access = newest_format();
-  // Never open for plain writing: a process that ends then leaves a file that nobody can read.
+  // Never open for plain writing: if the process ended then, nobody could read the file.
   const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE, access.get());
   return {checked(id, path, "cannot continue the trace"), H5Fclose};
 }
@@ -196,7 +196,7 @@ void write_rows(hid_t file, const std::string& path, const char* name, const Row
   write_description(dataset.get(), path, type);
   if (H5Dwrite(dataset.get(), type.type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0)
     refuse(path, what);
-  // Small datasets are held back until they are closed: only then is a full disk noticed.
+  // HDF5 holds small datasets back until they are closed, so only closing reports a full disk.
   if (H5Dclose(dataset.release()) < 0) refuse(path, what);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of cadenza-trace/1 as HDF5 types, the datasets that hold them, and what every file of it
-// says about its run. docs/trace.md has the meaning of each field.
+// Rows of cadenza-trace/1 as HDF5 types, the datasets that hold them, and the description of the
+// run in every file. docs/trace.md has the meaning of each field.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ using storage::refuse;
 inline constexpr std::size_t kNameLength = 96;
 using Name = std::array<char, kNameLength>;
 
-/// Row of /meta/rank and of /ranks in run.h5.
+/// A row of /meta/rank and of /ranks in run.h5.
 struct RankRow {
   std::array<char, 64> host{};
   std::int32_t rank = 0, world = 0, local_rank = 0;
@@ -52,70 +52,73 @@ RankRow to_row(const RankInfo& rank);
 /// Copies as much of `text` as fits; the rest of `target` is zero.
 void copy_text(const std::string& text, char* target, std::size_t size);
 
-/// What a table of rows says of itself.
+/// The description of a table of rows.
 struct RowDescription {
-  storage::Handle type;  ///< the same in the file and in memory; enumerations name their numbers
-  /// Of the dataset, lists of texts: "units", one per field, "" for a number of something; "kinds"
-  /// of the columns of an array.
+  storage::Handle type;  ///< equal in the file and in memory; enumerations name their numbers
+  /// Attributes of the dataset, lists of texts: "units", one per field, "" for counts; "kinds", the
+  /// columns of an array.
   std::map<std::string, std::vector<std::string>> attributes;
 };
 template <typename Row>
 RowDescription describe_rows();
 
-/// @throws Error(data)
+/// Writes the attributes of a dataset. @throws Error(data)
 void write_description(hid_t dataset, const std::string& path, const RowDescription& rows);
 
-/// Of a dataset of rows. @param creation  its property list
+/// Sets the compression of a dataset of rows.
+/// @param creation  its creation properties
 void compress(hid_t creation);
 
 enum class Space {
-  packed,  ///< no gaps: for what is written once
-  pages,   ///< of its own headers and indexes none lies across a border of pages: for what grows
+  packed,  ///< no gaps: for files that are written once
+  pages,   ///< no header or index of HDF5 crosses a border of pages: for files that grow
 };
 
-/// New file in the newest format, which reading while writing needs.
+/// Creates a file in the newest format, which reading while writing requires.
 /// @throws Error(data)
 storage::Handle create_file(const std::string& path, Space space);
 
-/// A file that create_file made and that was closed in good order, to write on.
+/// Opens a file that create_file made and that was closed properly, to continue writing.
 /// @throws Error(data)
 storage::Handle reopen_file(const std::string& path);
 
-/// Attributes of `/` and /meta/config_yaml. @param rank  -1 in run.h5, which is no rank's
+/// Writes the attributes of `/` and /meta/config_yaml.
+/// @param rank  -1 in run.h5, which belongs to no rank
 /// @throws Error(data)
 void write_run(hid_t file, const std::string& path, const RunInfo& run, int rank, int world);
 
-/// A dataset of a fixed number of rows, written at once and closed. @throws Error(data)
+/// Writes a dataset with a fixed number of rows at once and closes it. @throws Error(data)
 void write_rows(hid_t file, const std::string& path, const char* name, const RowDescription& type,
                 std::size_t count, const void* rows);
 
-// A dataset that grows by rows while others may be reading it.
+// --- A dataset that grows by rows while others may read it ---
 
 enum class Packing {
-  raw,         ///< a chunk is rewritten in place: for a row or a few per step
-  compressed,  ///< shuffle and gzip 1: for many rows per step, all of one shape
+  raw,         ///< chunks are rewritten in place: for few rows per step
+  compressed,  ///< shuffle and gzip 1: for many similar rows per step
 };
 
 enum class Start { create, resume };
 
 class Table {
  public:
-  /// Creates the dataset, or goes on with the one that the file has.
-  /// @param chunk  rows; with compression few, since a chunk that is rewritten under SWMR leaves
-  ///               its old place unused
+  /// Creates the dataset, or continues the one in the file.
+  /// @param chunk  rows; few with compression, as a chunk rewritten under SWMR leaves its old place
+  ///               unused
   Table(Start start, hid_t file, std::string path, const char* name, RowDescription rows,
         hsize_t chunk, Packing packing);
 
-  /// @throws Error(data)
+  /// Appends rows. @throws Error(data)
   void append(std::size_t count, const void* rows);
-  /// Gives appended rows to the operating system: they outlive this process. @throws Error(data)
+  /// Gives appended rows to the operating system, so that they outlive this process.
+  /// @throws Error(data)
   void flush();
 
   std::uint64_t rows() const { return rows_; }
-  /// That the rows take in the file, compressed.
+  /// Bytes of the rows in the file, compressed.
   std::uint64_t bytes() const { return H5Dget_storage_size(dataset_.get()); }
   void close() { dataset_.reset(); }
-  /// Gives the dataset up unclosed, after a failed write.
+  /// Gives up the dataset without closing it, after a failed write.
   void abandon() { dataset_.release(); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types and units of the rows; names and offsets come from the structs.
+// HDF5 types and units of the rows; names and offsets come from the structs.
 #include <bit>
 #include <cstddef>
 #include <initializer_list>
@@ -16,7 +16,7 @@ static_assert(sizeof(StepRecord) == 120 && sizeof(ClockSync) == 32 && sizeof(Pla
 static_assert(sizeof(PlannedStage) == 80 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 40);
 static_assert(sizeof(RankRow) == 240 && sizeof(StatusRow) == 40);
 
-/// A column is named as its member, here and in the frames of the analysis.
+/// A column has the name of its member, here and in the frames of the analysis.
 #define CADENZA_FIELD(member) #member, offsetof(T, member)
 
 struct Field {
@@ -35,8 +35,8 @@ RowDescription describe(std::size_t size, std::initializer_list<Field> fields) {
   return rows;
 }
 
-/// An enumeration of numbers of one byte, or of four.
-/// @param members  whose numbers are read from their own first bytes: rows are little endian
+/// An enumeration with numbers of one byte or of four.
+/// @param members  numbers and names; HDF5 reads a number's first bytes, as rows are little endian
 template <typename Enum, std::size_t Count>
 storage::Handle enumeration(const std::array<Named<Enum>, Count>& members) {
   static_assert(sizeof(Enum) == 1 || sizeof(Enum) == 4);
@@ -48,7 +48,7 @@ storage::Handle enumeration(const std::array<Named<Enum>, Count>& members) {
   return type;
 }
 
-/// Of names whose numbers are their indices.
+/// An enumeration of names whose numbers are their indices.
 template <typename Number, std::size_t Count>
 storage::Handle enumeration(const std::array<std::string_view, Count>& names) {
   std::array<Named<Number>, Count> members{};
@@ -83,7 +83,7 @@ RowDescription describe_rows<Event>() {
   const auto category = enumeration<std::uint8_t>(kCategoryNames);
   const auto phase = enumeration<std::uint8_t>(kPhaseNames);
   const auto lane = enumeration(kLaneNames);
-  const auto flags = enumeration(kFlagNames);  // of bits
+  const auto flags = enumeration(kFlagNames);  // numbers are bits
   return describe(sizeof(T), {{CADENZA_FIELD(begin_ns), H5T_STD_I64LE, "ns"},
                               {CADENZA_FIELD(end_ns), H5T_STD_I64LE, "ns"},
                               {CADENZA_FIELD(bytes), H5T_STD_I64LE, "B"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Durability: every object is made before the first step, then the file is opened for reading while
-// writing (SWMR). A step's data are flushed first and its row of /steps last, so that a process may
-// be killed at any instruction and readers still find every step whose row is there.
+// Durability: all objects are made before the first step, then the file switches to reading while
+// writing (SWMR). A step's data are flushed first, its row of /steps last, so that a process may be
+// killed at any instruction and readers still find every step that has a row.
 #include "cadenza/trace/writer.hpp"
 
 #include <fmt/format.h>
@@ -21,12 +21,12 @@ namespace {
 
 using storage::Handle;
 
-constexpr hsize_t kSmallChunk = 32;  // rows; of the longest, no more than a page
+constexpr hsize_t kSmallChunk = 32;  // rows; those of the longest fill at most a page
 constexpr hsize_t kMostEventChunk = 1024;
 
-/// The last chunk of a step is written again with the next one and leaves its old place unused:
-/// large chunks lose more so, small ones are compressed less. A quarter to a half of a step needs
-/// the least space.
+/// Rows of a chunk of events. The next step rewrites the last chunk of a step, whose old place
+/// stays unused: large chunks waste more, small ones compress less. A quarter to a half of a step
+/// needs the least space.
 hsize_t event_chunk(std::size_t events_per_step) {
   return std::clamp<hsize_t>(std::bit_floor(events_per_step) / 2, kSmallChunk, kMostEventChunk);
 }
@@ -61,7 +61,7 @@ struct Writer::Implementation {
   void append_names(const std::vector<std::string>& recorded);
   void write_status();
   void close();
-  /// Runs `work`; if it fails, nothing more is asked of HDF5 for this file.
+  /// Runs `work`. If it fails, the file is abandoned without further calls of HDF5.
   template <typename Work>
   void guarded(Work work);
   std::array<Table*, 10> tables() {
@@ -71,7 +71,7 @@ struct Writer::Implementation {
 
   std::int64_t overhead_ns = 0;
   std::string path;
-  Handle file;  // declared before what lives in it, so closed after
+  Handle file;  // declared before its datasets, so that it is closed after them
   storage::Place place;
   RowDescription status_rows;
   Handle status_dataset;
@@ -108,7 +108,7 @@ void Writer::Implementation::describe(const RunInfo& run, const RankInfo& rank) 
   write_rows(file.get(), path, "/meta/status", status_rows, 1, &status);
 }
 
-/// Everything is there: from here on others may read.
+/// Begins the steps: all objects exist, and from here on others may read.
 void Writer::Implementation::begin(Start start) {
   const char* what = "cannot prepare the trace for its next step";
   status_dataset =
@@ -131,7 +131,7 @@ Writer::Implementation::~Implementation() {
     status.state = State::error;
     close();
   } catch (const Error&) {
-    // Whoever ended the run before finish() has reported why; the steps written so far are safe.
+    // The cause of a run that ends before finish() is reported elsewhere; written steps are safe.
   }
 }
 
@@ -141,8 +141,7 @@ void Writer::Implementation::guarded(Work work) {
   try {
     work();
   } catch (const Error&) {
-    // Closing would write what is left of the step out of order; as it is, readers find the last
-    // one.
+    // Closing would write the rest of the step out of order; without it readers find the last one.
     for (Table* table : tables()) table->abandon();
     status_dataset.release();
     file.release();
@@ -176,7 +175,7 @@ void Writer::Implementation::close() {
     write_status();
     const char* what = "cannot complete the trace";
     if (H5Fflush(file.get(), H5F_SCOPE_LOCAL) < 0) refuse(path, what);
-    // A file is closed when its last dataset is.
+    // HDF5 closes a file only when its last dataset is closed.
     for (Table* table : tables()) table->close();
     status_dataset.reset();
     if (H5Fclose(file.release()) < 0) refuse(path, what);

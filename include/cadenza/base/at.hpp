@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks, layers, documents and counts are signed; containers are indexed with unsigned numbers.
+// Converts signed ranks, layers, documents and counts to the unsigned index of a container.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace cadenza {
 
-/// A number that is never negative, or an enumerator, as an index: v[at(rank)].
+/// `number` (an enumerator or an integer that is not negative) as an index: v[at(rank)].
 template <typename Number>
 requires(std::is_integral_v<Number> || std::is_enum_v<Number>) constexpr std::size_t
     at(Number number) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of what computes core attention.
+// Names of the kernels of core attention.
 #pragma once
 
 #include <array>
@@ -9,10 +9,10 @@
 
 namespace cadenza {
 
-/// In the order of preference, except that `avx512` comes before `avx512_bf16` where the processor
-/// is slow at the latter. `automatic`: the first that the processor or device and the type allow.
-/// Tensor cores of a device, in bfloat16: `sm90` on Hopper, where it fits the head_dim; `mma` from
-/// sm_80 on.
+/// Kernels of core attention. `automatic` takes the best that the processor or device and the type
+/// allow. On a host that is the first in this order, except that `avx512` is preferred to
+/// `avx512_bf16` where the processor is slow at the latter. In bfloat16 a device uses its tensor
+/// cores: `sm90` on Hopper, where it fits the head_dim, else `mma`, from sm_80 on.
 enum class AttentionKernel {
   automatic,
   amx,
@@ -24,7 +24,7 @@ enum class AttentionKernel {
   portable,
 };
 
-/// Their words in experiments and traces.
+/// The kernels' words in experiments and traces, by enumerator.
 inline constexpr auto kAttentionKernelWords = std::to_array<std::string_view>(
     {"auto", "amx", "avx512_bf16", "avx512", "avx2", "mma", "sm90", "portable"});
 

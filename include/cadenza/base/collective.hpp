@@ -5,7 +5,7 @@
 
 namespace cadenza {
 
-/// What a group of ranks does together, once round a ring or, for few bytes, up and down a tree.
+/// Collectives of a group of ranks. They run round a ring once or, for few bytes, over a tree.
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 
 }  // namespace cadenza

@@ -20,8 +20,8 @@ enum class ExitCode : int {
   communication = 5,  ///< transport, or ranks that disagree
 };
 
-/// What went wrong, as one line that names the file and line or key, what was found and what is
-/// valid.
+/// An error with an exit code. Its message is one line that names the file and line or the key,
+/// what was found and what is valid.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

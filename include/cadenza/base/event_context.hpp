@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kind of thing an operation is and where in a step it belongs: what programs say and traces
-// record. Numbers and names are those of trace files (docs/trace.md).
+// The category of an operation and its place in a step, as programs state and traces record them.
+// Numbers and names are those of trace files (docs/trace.md).
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ enum class Category : std::uint8_t {
   collective = 5,
   attention_dispatch = 6,  ///< attention inputs under way (Q, K, V; dO, LSE, delta)
   attention_return = 7,    ///< attention results under way (O, LSE; dQ, dK, dV)
-  wait = 8,                ///< blocked until messages are there
+  wait = 8,                ///< blocked until messages have arrived
   data = 9,
   optimizer = 10,
   checkpoint = 11,
@@ -44,14 +44,14 @@ inline constexpr auto kPhaseNames =
     std::to_array<std::string_view>({"forward", "backward", "recompute", "optimizer", "other"});
 static_assert(kPhaseNames.size() == static_cast<std::size_t>(Phase::other) + 1);
 
-/// Where in a step an operation belongs. -1 where a field does not apply.
+/// The place of an operation in a step; -1 where a field does not apply.
 struct EventContext {
   Phase phase = Phase::other;
   std::int32_t microbatch = -1;
   std::int32_t layer = -1;
-  std::int32_t tick = -1;   ///< of the step's plans
-  std::int32_t stage = -1;  ///< of the plan
-  std::int32_t half = -1;   ///< of the microbatch, in ping-pong
+  std::int32_t tick = -1;   ///< tick of the step's plans
+  std::int32_t stage = -1;  ///< stage of the plan
+  std::int32_t half = -1;   ///< half of the microbatch, in ping-pong
   friend bool operator==(const EventContext&, const EventContext&) = default;
 };
 

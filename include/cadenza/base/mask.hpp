@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask of a document: which keys its queries see. Plans, costs and reports ask it; none of them
-// knows which mask it is.
+// The mask of a document: which keys its queries see. Plans, costs and reports use this interface
+// only, so that a new mask changes none of them.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace cadenza {
 
-/// A part of a mask that is one band of a rectangle, with one map of its queries' positions. Tokens
-/// are in the order of the text.
+/// A rectangle of a mask on which the mask is one band, with one map of its queries' positions.
+/// Tokens are in the order of the text.
 struct Region {
   Range q;
   Range k;
@@ -21,20 +21,20 @@ struct Region {
 
 /// Dual chunk attention (arXiv 2402.17463): every query sees its own key and all before it, as in
 /// causal attention, but at positions that the model was trained with. Documents are cut into
-/// chunks of `stride` tokens. A key stands at its place in its chunk; a query stands
-/// - at its place in its chunk, for keys of this chunk (intra-chunk);
-/// - `stride` further, but not beyond `cap`, for keys of the chunk before (successive);
-/// - at `farthest`, for keys of older chunks (inter-chunk).
+/// chunks of `stride` tokens. A key's position is its place in its chunk; a query's position is
+/// - its place in its chunk, for keys of this chunk (intra-chunk);
+/// - that place plus `stride`, at most `cap`, for keys of the previous chunk (successive);
+/// - `farthest`, for keys of older chunks (inter-chunk).
 /// A document of one chunk is plain causal attention.
 struct DualChunk {
   std::int64_t stride = 0;    ///< 0: no dual chunk attention
-  std::int64_t cap = 0;       ///< largest position of a query for keys of the chunk before
+  std::int64_t cap = 0;       ///< largest position of a query for keys of the previous chunk
   std::int64_t farthest = 0;  ///< position of all queries for keys of older chunks
   friend constexpr bool operator==(const DualChunk&, const DualChunk&) = default;
 };
 
-/// The same rule for documents of any length. Where queries see later keys (prefix), what has no
-/// key range of its own asks the mask of a document, which within() makes.
+/// A rule for documents of any length. Where queries see later keys (prefix), functions without a
+/// key range need the mask of one document, which within() returns.
 class Mask {
  public:
   /// Causal: every query sees its own key and all before it.
@@ -47,7 +47,7 @@ class Mask {
     mask.sinks_ = sinks;
     return mask;
   }
-  /// The first `tokens` tokens of a document see each other; all others as in causal attention.
+  /// The first `tokens` tokens of a document see each other; all later queries are causal.
   static constexpr Mask prefix(std::int64_t tokens) {
     Mask mask;
     mask.prefix_ = tokens;
@@ -59,15 +59,15 @@ class Mask {
     return mask;
   }
 
-  /// The mask of a document of so many tokens: no key lies behind them.
+  /// The mask of a document of `length` tokens: its prefix ends with the document.
   constexpr Mask within(std::int64_t length) const {
     Mask mask = *this;
     mask.prefix_ = std::min(prefix_, length);
     return mask;
   }
 
-  /// Calls visit(Region) for disjoint rectangles of q x k that hold all pairs that the mask allows
-  /// there. A mask is what it does here: all else follows.
+  /// Calls visit(Region) for disjoint rectangles that together hold all allowed pairs of q x k.
+  /// This function defines the mask; all others follow from it.
   template <typename Visit>
   constexpr void for_each_region(Range q, Range k, Visit&& visit) const {
     if (chunks_.stride > 0) return for_each_chunk(q, k, visit);
@@ -76,8 +76,8 @@ class Mask {
     });
   }
 
-  /// The tasks of a rectangle: its regions, without rows and columns at their edges that see or
-  /// are seen by nothing.
+  /// Calls visit(Task) for the regions of a rectangle, without the rows and columns at their edges
+  /// that have no allowed pair.
   template <typename Visit>
   constexpr void for_each_task(const Task& rectangle, Visit&& visit) const {
     for_each_region(rectangle.q, rectangle.k, [&](const Region& region) {
@@ -91,7 +91,7 @@ class Mask {
     });
   }
 
-  /// Query-key pairs of q x k, for one head.
+  /// Allowed query-key pairs of q x k, for one head.
   constexpr std::int64_t pairs(Range q, Range k) const {
     std::int64_t sum = 0;
     for_each_band(q, k, [&](Range queries, Range keys, Band band) {
@@ -99,7 +99,7 @@ class Mask {
     });
     return sum;
   }
-  /// The same with all keys that the queries see.
+  /// Pairs of the queries with all keys that they see, for one head.
   constexpr std::int64_t pairs(Range q) const { return pairs(q, before_last(q)); }
 
   /// Calls visit(Range) for the keys of `k` that some query of `q` sees, ascending, disjoint.
@@ -123,7 +123,7 @@ class Mask {
     for_each_key_range(q, before_last(q), visit);
   }
 
-  /// From the first to the last key of `k` that some query of `q` sees; empty: none is.
+  /// From the first to the last key of `k` that some query of `q` sees; empty if there is none.
   constexpr Range keys(Range q, Range k) const {
     Range seen;
     for_each_key_range(q, k, [&](Range part) {
@@ -140,7 +140,7 @@ class Mask {
     return rows;
   }
 
-  /// From the first to the last query of `q` that sees some key of `k`; empty: none does.
+  /// From the first to the last query of `q` that sees some key of `k`; empty if there is none.
   constexpr Range queries(Range q, Range k) const {
     Range seeing{q.end, q.begin};
     for_each_band(q, k, [&](Range queries, Range keys, Band band) {
@@ -161,25 +161,25 @@ class Mask {
   constexpr std::int64_t key_position(std::int64_t token) const {
     return chunks_.stride > 0 ? token % chunks_.stride : token;
   }
-  /// Keys and queries of a document of so many tokens stand at positions below this.
+  /// Exclusive upper bound of all positions in a document of `length` tokens.
   constexpr std::int64_t positions(std::int64_t length) const {
     if (chunks_.stride == 0 || length <= chunks_.stride) return length;
     const std::int64_t successive = std::min(chunks_.cap, 2 * chunks_.stride - 1);
     return std::max({chunks_.stride, successive + 1, chunks_.farthest + 1});
   }
 
-  /// Equal masks have equal ones.
+  /// The numbers that define the mask: equal exactly for equal masks.
   constexpr std::array<std::int64_t, 7> parameters() const {
     return {band_.low, band_.high, sinks_, prefix_, chunks_.stride, chunks_.cap, chunks_.farthest};
   }
   friend constexpr bool operator==(const Mask&, const Mask&) = default;
 
  private:
-  /// All keys that queries may see.
+  /// A range that holds all keys that the queries see.
   constexpr Range before_last(Range q) const { return {0, std::max(q.end, prefix_)}; }
 
-  /// Calls visit(q, k, band) for the pairs that are allowed, at whatever positions: disjoint
-  /// rectangles, by ascending keys for the same queries.
+  /// Calls visit(q, k, band) for disjoint rectangles that hold all allowed pairs, ascending by key
+  /// for the same queries. Ignores positions, so dual chunk attention is plain causal here.
   template <typename Visit>
   constexpr void for_each_band(Range q, Range k, Visit&& visit) const {
     if (sinks_ > 0) {
@@ -217,7 +217,7 @@ class Mask {
   DualChunk chunks_;
 };
 
-/// The regions of a document as tasks of no heads.
+/// The regions of a document's mask as tasks with an empty range of heads.
 inline std::vector<Task> regions(const Mask& mask, std::int64_t length) {
   std::vector<Task> tasks;
   mask.for_each_task({0, {0, length}, {0, length}, {}},

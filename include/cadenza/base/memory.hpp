@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory by kind with high-water marks. Every large allocation of a run goes through one ledger, so
-// that traces say what the memory was for.
+// Counts memory by kind, with high-water marks. Every large allocation of a run is entered in one
+// ledger, so that traces say what the memory was for.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class MemoryLedger {
   std::int64_t total() const { return total_; }
   std::int64_t peak_total() const { return peak_total_; }
 
-  /// Starts new high-water marks (per step) at the present level.
+  /// Lowers the high-water marks to the present level, once per step.
   void reset_peaks() {
     peak_ = current_;
     peak_total_ = total_;

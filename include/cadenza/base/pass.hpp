@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two passes of a training step: what plans, programs and costs tell apart.
+// The two passes of a training step, which plans, programs and costs distinguish.
 #pragma once
 
 #include <cstdint>

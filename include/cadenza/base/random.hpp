@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: a value depends on (seed, stream, index) alone, so that every
-// layout of ranks draws the same ones.
+// layout of ranks draws the same numbers.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <numbers>
 
-/// For kernels too, where nvcc compiles them.
+/// Marks a function that device code calls too, where nvcc compiles it.
 #ifdef __CUDACC__
 #define CADENZA_HOST_DEVICE __host__ __device__
 #else
@@ -30,14 +30,14 @@ CADENZA_HOST_DEVICE constexpr std::uint64_t random_bits(std::uint64_t seed, std:
   return mix64(mix64(mix64(seed) ^ stream) ^ index);
 }
 
-/// Uniform in [0, 1), 53 bits.
+/// A uniform number in [0, 1), with 53 random bits.
 CADENZA_HOST_DEVICE constexpr double random_uniform(std::uint64_t seed, std::uint64_t stream,
                                                     std::uint64_t index) {
   return static_cast<double>(random_bits(seed, stream, index) >> 11) * 0x1.0p-53;
 }
 
-/// Standard normal (Box-Muller on two draws of the same index). A device's log and cos may differ
-/// from a host's in the last bit of a double.
+/// A standard normal number (Box-Muller on draws 2 index and 2 index + 1). A device's log and cos
+/// may differ from a host's in the last bit of a double.
 CADENZA_HOST_DEVICE inline double random_normal(std::uint64_t seed, std::uint64_t stream,
                                                 std::uint64_t index) {
   const double u = 1.0 - random_uniform(seed, stream, 2 * index);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Half-open ranges and ranks: the two small words that every module uses.
+// Half-open ranges and ranks, which every module uses.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Range {
   friend constexpr bool operator==(const Range&, const Range&) = default;
 };
 
-/// The part two ranges share; empty (begin >= end) where they share nothing.
+/// The intersection of two ranges; empty (begin >= end) where they share nothing.
 constexpr Range intersect(const Range& a, const Range& b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }

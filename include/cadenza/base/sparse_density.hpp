@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many of the pairs of a document sparse attention is expected to compute: what plans weigh
-// tasks by. An estimate from earlier steps; no result depends on it.
+// Estimates, from earlier steps, how many pairs of a document sparse attention will compute. Plans
+// weigh tasks by it; no result depends on it.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +16,16 @@
 
 namespace cadenza {
 
-/// Shares of the causal pairs of a document's rows, in equal ranges of rows.
+/// Expected shares of a document's causal pairs that are computed, by kBins equal ranges of rows.
 class SparseDensity {
  public:
   static constexpr std::int64_t kBins = 32;
-  /// Steps of 1: integers, so that all ranks agree. One is less than a key of any row.
+  /// The share 1 as an integer: all ranks compute the same. One unit is less than a key of any row.
   static constexpr std::int64_t kUnit = std::int64_t{1} << 32;
 
   SparseDensity() { shares_.fill(kUnit); }
-  /// What a rule's budgets allow, before anything has been measured: all where it has none.
+  /// The density that a rule's budgets allow, for use before anything was measured; all pairs where
+  /// the rule has no budgets.
   static SparseDensity of_budgets(const SparseRule& rule, std::int64_t length);
   /// @param share  [kBins], each in [0, 1]
   explicit SparseDensity(const std::array<double, kBins>& share);
@@ -36,37 +37,37 @@ class SparseDensity {
   friend bool operator==(const SparseDensity&, const SparseDensity&) = default;
 
  private:
-  std::array<std::int64_t, kBins> shares_;  ///< of kUnit, 1 or more
+  std::array<std::int64_t, kBins> shares_;  ///< in units of 1 / kUnit; at least 1
 };
 
-/// Pairs as plans weigh them: up to 2^62 of a document, each up to SparseDensity::kUnit.
+/// A weight of pairs: up to 2^62 pairs of a document, each worth up to SparseDensity::kUnit.
 __extension__ using Weight = __int128;
 
-/// A mask whose pairs count as much as is expected to be computed of them.
+/// A mask whose pairs are weighed by the share that is expected to be computed.
 class Weights : public Mask {
  public:
   Weights() = default;
-  /// Every pair counts `unit`.
+  /// Weighs every pair with `unit`.
   explicit Weights(const Mask& mask, std::int64_t unit = 1) : Mask(mask), unit_(unit) {}
-  /// The pairs of a document of so many tokens.
+  /// Weighs the pairs of a document of `length` tokens by its density.
   Weights(const Mask& mask, const SparseDensity& density, std::int64_t length)
       : Mask(mask), unit_(SparseDensity::kUnit), length_(length), density_(density) {}
 
   Weight pairs(Range q, Range k) const;
-  /// With all keys that the queries see.
+  /// Weight of the queries' pairs with all keys that they see.
   Weight pairs(Range q) const { return pairs(q, keys(q)); }
-  /// The weight of a pair that is computed for certain.
+  /// The weight of a pair that is certainly computed.
   std::int64_t unit() const { return unit_; }
-  /// Whether each causal pair counts 1.
+  /// Whether the mask is causal and every pair weighs 1.
   bool is_plain() const { return is_causal() && unit_ == 1; }
 
  private:
   std::int64_t unit_ = 1;
-  std::int64_t length_ = 0;  ///< 0: all pairs count the same
+  std::int64_t length_ = 0;  ///< 0: all pairs weigh the same
   SparseDensity density_;
 };
 
-/// A layer of the model, and the documents whose lengths have the same number of binary digits.
+/// Key of an estimate: a layer of the model and the number of binary digits of a document's length.
 struct SparsePlace {
   static constexpr int kDigits = 41;  ///< at most
 
@@ -74,27 +75,27 @@ struct SparsePlace {
   int digits = 0;
   static SparsePlace of(int layer, std::int64_t length);
   friend auto operator<=>(const SparsePlace&, const SparsePlace&) = default;
-  friend bool operator==(const SparsePlace&, const SparsePlace&) = default;  // nvcc makes none
+  friend bool operator==(const SparsePlace&, const SparsePlace&) = default;  // nvcc derives none
 };
 
-/// Pairs of a step, added up over heads and documents.
+/// Pairs that attention kept in a step and causal pairs, summed over heads and documents.
 struct SparseCounts {
   struct Rows {
     std::array<std::int64_t, SparseDensity::kBins> kept{};
     std::array<std::int64_t, SparseDensity::kBins> causal{};
   };
   std::map<SparsePlace, Rows> rows;
-  std::int64_t kept = 0;  ///< of all of them
+  std::int64_t kept = 0;  ///< pairs of all rows
   std::int64_t causal = 0;
 
-  /// Of one head.
-  /// @param tokens  the rows of it that count
+  /// Adds the pairs of one head.
+  /// @param tokens  rows of the document that are counted
   void add(int layer, const SparsePattern& pattern, Range tokens);
-  /// Share of the causal pairs that is left out; 0 without any.
+  /// Share of the causal pairs that was left out; 0 if there are none.
   double sparsity() const;
 };
 
-/// What the steps so far have shown.
+/// Densities that were measured in the steps so far.
 class SparseEstimate {
  public:
   using Shares = std::array<double, SparseDensity::kBins>;
@@ -102,12 +103,13 @@ class SparseEstimate {
   SparseEstimate() = default;
   explicit SparseEstimate(std::map<SparsePlace, Shares> shares) : shares_(std::move(shares)) {}
 
-  /// Smooths: a step counts as much as all before it together.
+  /// Adds a step with exponential smoothing: it counts as much as all earlier ones together.
   void add(const SparseCounts& step);
   bool empty() const { return shares_.empty(); }
-  /// Mean of layers: of each the next longer documents that it has seen, else the next shorter
-  /// ones. Of the budgets where none of the layers has seen any.
-  /// @param layers  empty: all that have been seen
+  /// Mean density of the layers. Each layer gives that of documents of this length, else of the
+  /// next longer that it has seen, else of the next shorter. Where no layer has seen a document,
+  /// the density of the budgets.
+  /// @param layers  layers of the model; empty: all that have been seen
   SparseDensity density(const SparseRule& rule, std::int64_t length,
                         std::span<const int> layers) const;
   const std::map<SparsePlace, Shares>& shares() const { return shares_; }
@@ -118,12 +120,12 @@ class SparseEstimate {
   std::map<SparsePlace, Shares> shares_;
 };
 
-/// For the steps to come. A step is planned while the one before it runs: it knows the counts of
-/// those up to the one before that.
+/// Estimates for the next two steps. A step is planned while the previous one runs, so its estimate
+/// lacks the counts of that one.
 struct SparseEstimates {
-  SparseEstimate next;   ///< for the step that comes next
-  SparseEstimate after;  ///< for the one behind it
-  /// The next step is over.
+  SparseEstimate next;   ///< for the next step
+  SparseEstimate after;  ///< for the step after it
+  /// Moves on by one step, which had these counts.
   void add(const SparseCounts& step);
 };
 

@@ -12,7 +12,7 @@ namespace cadenza {
 class SparseIndex {
  public:
   SparseIndex() = default;
-  /// @param patterns  [documents, heads]; of length 0 for all heads of a document: it is dense
+  /// @param patterns  [documents, heads]; patterns of length 0 make a document dense
   /// @throws Error(internal) where only some heads of a document are dense
   SparseIndex(int heads, std::vector<SparsePattern> patterns)
       : heads_(heads), patterns_(std::move(patterns)) {
@@ -29,13 +29,13 @@ class SparseIndex {
   int documents() const {
     return heads_ == 0 ? 0 : static_cast<int>(std::ssize(patterns_) / heads_);
   }
-  /// Null: dense.
+  /// The pattern of a document and head; null where the document is dense.
   const SparsePattern* of(int document, std::int64_t head) const {
     const SparsePattern& pattern = patterns_[place(document, head)];
     return pattern.length() > 0 ? &pattern : nullptr;
   }
   bool is_dense(int document) const { return of(document, 0) == nullptr; }
-  /// Where counts by document and head have theirs.
+  /// Index of (document, head) in lists by document and head.
   std::size_t place(int document, std::int64_t head) const {
     return static_cast<std::size_t>(document * std::int64_t{heads_} + head);
   }

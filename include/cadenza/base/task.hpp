@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention task: a rectangle of one document's attention matrix and the band of pairs that its
-// mask allows.
-// Plans place tasks and kernels compute them; this is all that the two share.
+// mask allows. Plans place tasks and kernels compute them; they share nothing else.
 #pragma once
 
 #include <compare>
@@ -10,15 +9,15 @@
 
 namespace cadenza {
 
-/// Which keys a query sees: query i sees key j where i + low <= j <= i + high. Both count tokens of
-/// the document.
+/// Query i sees key j where i + low <= j <= i + high; i and j count tokens of the document.
 struct Band {
   static constexpr std::int64_t kNoEdge = std::int64_t{1} << 60;  ///< beyond all tokens
 
   std::int64_t low = -kNoEdge;
   std::int64_t high = 0;
 
-  /// All keys up to the query's own; up to `diagonal` after it where tokens are counted in stripes.
+  /// All keys up to `diagonal` after the query's own. `diagonal` differs from 0 only where tokens
+  /// are counted in stripes.
   static constexpr Band causal(std::int64_t diagonal = 0) { return {-kNoEdge, diagonal}; }
   /// All keys.
   static constexpr Band full() { return {-kNoEdge, kNoEdge}; }
@@ -31,7 +30,7 @@ struct Band {
   constexpr bool sees(std::int64_t query, std::int64_t key) const {
     return query + low <= key && key <= query + high;
   }
-  /// The same pairs, the keys counted from `by` tokens further on.
+  /// The band of the same pairs after the keys' counts have grown by `by`.
   constexpr Band shifted(std::int64_t by) const {
     return {has_low() ? low + by : low, has_high() ? high + by : high};
   }
@@ -39,20 +38,20 @@ struct Band {
   friend constexpr bool operator==(const Band&, const Band&) = default;
 };
 
-/// The position that attention takes for a query, by its position in the text: first + step * text,
-/// cut to [0, cap]. Keys have one position each, which no task changes.
+/// Maps a query's position in the text to its position in attention: first + step * text, clamped
+/// to [0, cap]. A key has one position, whatever the task.
 struct PositionMap {
   static constexpr std::int64_t kNoCap = std::int64_t{1} << 60;
 
   std::int64_t first = 0;
-  std::int64_t step = 1;  ///< 0 or more; 0: all queries stand at `first`
+  std::int64_t step = 1;  ///< at least 0; 0: all queries have the position `first`
   std::int64_t cap = kNoCap;
 
   constexpr std::int64_t of(std::int64_t text) const {
     return std::clamp<std::int64_t>(first + step * text, 0, cap);
   }
   friend constexpr auto operator<=>(const PositionMap&, const PositionMap&) = default;
-  /// Said as well: nvcc calls one that it has not made.
+  /// Explicit: nvcc does not generate it from <=>.
   friend constexpr bool operator==(const PositionMap&, const PositionMap&) = default;
 };
 
@@ -63,22 +62,22 @@ struct Task {
   Range k;           ///< keys, tokens of the document
   Range heads;       ///< query heads
   Band band = Band::causal();
-  PositionMap q_positions = {};  ///< the text's own, unless the mask says otherwise
+  PositionMap q_positions = {};  ///< positions in the text, unless the mask changes them
   friend constexpr bool operator==(const Task&, const Task&) = default;
 };
 
-/// The pairs that both allow.
+/// The band of the pairs that both bands allow.
 constexpr Band common(Band a, Band b) {
   return {std::max(a.low, b.low), std::min(a.high, b.high)};
 }
 
-/// From the first to the last key of `k` that some query of `q` sees; all between are seen as well.
+/// From the first to the last key of `k` that some query of `q` sees; all between are seen too.
 constexpr Range seen_keys(Range q, Range k, Band band) {
   if (q.empty()) return {k.begin, k.begin};
   return intersect(k, {q.begin + band.low, q.end + band.high});
 }
 
-/// From the first to the last query of `q` that sees some key of `k`; all between do as well.
+/// From the first to the last query of `q` that sees some key of `k`; all between do too.
 constexpr Range seeing_queries(Range q, Range k, Band band) {
   if (k.empty()) return {q.begin, q.begin};
   return intersect(q, {k.begin - band.high, k.end - band.low});
@@ -89,7 +88,7 @@ constexpr std::int64_t visible_keys(std::int64_t i, Range k, Band band) {
   return std::max<std::int64_t>(0, seen_keys({i, i + 1}, k, band).size());
 }
 
-/// Query-key pairs of q x k with key <= query + high. Closed form, exact in 64 bits.
+/// Number of pairs of q x k with key <= query + high, in closed form, exact in 64 bits.
 constexpr std::int64_t pairs_up_to(Range q, Range k, std::int64_t high) {
   q = {q.begin + high, q.end + high};
   // Rows i < k.begin see nothing, rows i >= k.end - 1 see the whole key range.
@@ -115,7 +114,7 @@ constexpr std::int64_t allowed_pairs(const Task& task) {
   return allowed_pairs(task.q, task.k, task.band);
 }
 
-/// The task without the rows and columns at its edges that see or are seen by nothing.
+/// The task without the rows and columns at its edges that have no allowed pair.
 constexpr Task trimmed(Task task) {
   task.q = seeing_queries(task.q, task.k, task.band);
   task.k = seen_keys(task.q, task.k, task.band);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that people write and read: files of bounded size, what of them may reach a terminal, words
-// with a typing error, numbers with their units.
+// Text for people: files of bounded size, text that is safe on a terminal, suggestions for misspelt
+// words, numbers with units.
 #pragma once
 
 #include <cstdint>
@@ -12,50 +12,51 @@
 
 namespace cadenza {
 
-/// `text` on one line: what ends a line, moves a cursor or is no UTF-8 stands there as \n or \xNN.
+/// `text` on one line: replaces line ends, control characters and bytes that are no UTF-8 by \n or
+/// \xNN.
 std::string printable(std::string_view text);
 
-/// Whether `text` is UTF-8 without control characters, line ends and tabs aside.
+/// Whether `text` is UTF-8 without control characters other than line ends and tabs.
 bool is_plain(std::string_view text);
 
-/// "1 rank", "2 ranks".
+/// A count with its noun: "1 rank", "2 ranks".
 std::string counted(std::int64_t count, std::string_view noun);
 
-/// "0-3,8" of ascending numbers.
+/// Ascending numbers as ranges: "0-3,8".
 std::string number_list(const std::vector<int>& numbers);
 
-/// A table by rank for a person: all of up to 16 ranks; of more, neighbours that are alike in one
-/// row, and if that is not enough the 8 rows with most and the 4 with least of `what`, e.g.
-/// "memory", which a last line says.
-/// @param header   names of the columns behind that of the rank
-/// @param rows     by rank, likewise
-/// @param weights  by rank
+/// A table by rank. Up to 16 ranks have a row each. Of more ranks, equal neighbours share a row; if
+/// more than 16 rows remain, the table shows the 8 with most and the 4 with least of `what`, e.g.
+/// "memory", and says so in a last line.
+/// @param header   names of the columns after the rank's
+/// @param rows     by rank: the columns after the rank's
+/// @param weights  by rank: its amount of `what`
 std::string rank_table(std::string_view header, const std::vector<std::string>& rows,
                        const std::vector<double>& weights, std::string_view what);
 
-/// What a file of text should be.
+/// Expectations of a text file, for reading it and for error messages.
 struct TextFile {
-  ExitCode code;          ///< of a file that cannot be read
-  std::string name;       ///< as messages call it
+  ExitCode code;          ///< exit code of a file that cannot be read
+  std::string name;       ///< name in messages
   std::string valid;      ///< "an experiment's YAML file"
-  std::int64_t most = 0;  ///< bytes that it may hold
+  std::int64_t most = 0;  ///< largest size, bytes
 };
 
-/// All bytes of the file at `path`, which may be a pipe; one that nobody writes to counts as empty.
+/// Reads all bytes of the file at `path`, which may be a pipe; a pipe without a writer is empty.
 /// @throws Error(expected.code): it cannot be read, is empty or holds more than `expected.most`.
 std::string read_text(const std::string& path, const TextFile& expected);
 
-// What was probably meant by a word with a typing error.
+// --- Suggestions for misspelt words ---
 
-/// What other programs call a candidate is that candidate; else the one with the smallest edit
-/// distance to `word`, the first of several; empty where that changes half of the letters or more:
-/// then it is another word, and a wrong hint. Capital letters count as small ones.
+/// The candidate that was probably meant by `word`: the one that other programs call so, else the
+/// first of those with the smallest edit distance. Empty where that distance is half of the letters
+/// or more, as the hint would be wrong. Ignores case.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-/// ", nearest is 'layers'", for after what was found; empty where nothing is near.
+/// ", nearest is 'layers'", to append to what was found; empty where nothing is near.
 std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates);
 
-// Numbers as people read them.
+// --- Numbers with units ---
 
 std::string format_bytes(double bytes);       ///< "12.3 MiB"
 std::string format_count(double count);       ///< "1.2M"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of attention, and what others have to know of them: a row each.
+// The kinds of attention: one row of properties for each, which other code reads.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,13 @@
 
 namespace cadenza::config {
 
-/// What a query sees of its document: all keys so far; the last ones; those of a prefix, too; all,
-/// at the positions of dual chunk attention; those of blocks and columns (vertical_slash), or of
-/// blocks alone (xattention), that are chosen anew for every layer, head and document.
+/// The keys of its document that a query sees: `full`, all so far; `window`, the last ones;
+/// `prefix`, all so far and all of the prefix; `dual_chunk`, all so far at other positions. The
+/// sparse kinds choose, for every layer, head and document, blocks and columns (vertical_slash) or
+/// blocks (xattention).
 enum class AttentionKind { full, window, prefix, dual_chunk, vertical_slash, xattention };
 
-// Keys that belong to some kinds alone; those of kSparseKeys to all that are sparse.
+// Keys that belong to some kinds only; kSparseKeys belong to all sparse kinds.
 using Key = std::string_view;
 inline constexpr auto kWindowKeys = std::to_array<Key>({"attention.window", "attention.sinks"});
 inline constexpr auto kPrefixKeys = std::to_array<Key>({"attention.prefix"});
@@ -44,7 +45,7 @@ struct AttentionTraits {
   }
 };
 
-/// In the order of the enumerators.
+/// Properties by enumerator.
 inline constexpr auto kAttentionKinds = std::to_array<AttentionTraits>({
     {"full"},
     {"window", kWindowKeys},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// YAML -> Experiment, strict. The only user of yaml-cpp.
+// Strict parsing of YAML into an Experiment, and back. This module alone uses yaml-cpp.
 #pragma once
 
 #include <map>
@@ -16,13 +16,14 @@ namespace cadenza::config {
 
 struct Value;
 
-/// Keys that were written although a choice of the experiment ignores them. Looks at one experiment
-/// or at all points of a sweep, from any thread: a key that one of them uses is not told of, and
-/// neither is one with its default value.
+/// Collects keys that were written although a choice of the experiment ignores them, over one
+/// experiment or all points of a sweep. Thread-safe. Does not report keys that some point uses or
+/// that have their default value.
 class UnusedKeys {
  public:
-  /// @param file_alone  the experiment without overrides, if it is one: a key of the file that it
-  ///                    uses is not told of, as only this run does without it
+  /// Looks at an experiment and the text that it was read from.
+  /// @param file_alone  the experiment without overrides, if it is valid: a key that it uses is not
+  ///                    reported, since only this run's overrides make it unused
   void look_at(const Experiment& experiment, const Value& root,
                const std::optional<Experiment>& file_alone = std::nullopt);
   /// "file:line: key.path: found ..., which ... ignores; used with ...", one for each key.
@@ -34,45 +35,45 @@ class UnusedKeys {
   std::map<std::string, std::string> lines_;  ///< by key
 };
 
-/// Whose heads attention has: those of the model, or those of tensors that the experiment does not
+/// Where the number of heads comes from: the model, or input tensors that the experiment does not
 /// know (cadenza attend).
 enum class HeadsOf { model, input };
 
-/// Parses `text` (the contents of `file`, named only in messages), then applies `overrides`
+/// Parses `text` (the contents of `file`, named only in messages), applies `overrides`
 /// ("key.path=value", values are YAML; a whole block or list is replaced, a later one wins), then
-/// checks every value and combination: an override may mend or supply what the file lacks.
+/// checks every value and combination, so that overrides may correct the file.
 /// @throws Error(usage) with "file:line: key.path: found ...; valid: ..." or
 ///         "--set key.path=value: found ...; valid: ...", one line; an unknown key or word names
 ///         the nearest valid one.
-/// @param unused  looks at it, if given
+/// @param unused  collects the unused keys, if given
 Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides, UnusedKeys* unused = nullptr,
                             HeadsOf heads = HeadsOf::model);
 
-/// Takes the budgets of heads from `text`, the contents of the file attention.sparse.budgets: a
-/// list of layers, each a list of query heads, each {columns, slashes, top_p}. What is left out is
-/// as in the experiment. @throws Error(usage)
+/// Reads the budgets of heads from `text`, the contents of the file attention.sparse.budgets: a
+/// list of layers, each a list of query heads, each {columns, slashes, top_p}. Missing values are
+/// those of the experiment. @throws Error(usage)
 void read_budgets(const std::string& text, Experiment& experiment);
 
-/// Checks an experiment that no file holds: its values against each other.
+/// Checks the values of an experiment that was not read from a file against each other.
 /// @throws Error(usage)
 void check_experiment(const Experiment& experiment);
 
-/// The word in experiment files.
+/// The word of a choice in experiment files.
 std::string_view word_of(PlacementKind placement);
 std::string_view word_of(AttentionKind kind);
 std::string_view word_of(Dtype dtype);
 std::string_view word_of(Recompute recompute);
 std::string_view word_of(Shard shard);
 
-/// The whole experiment, defaults included, as YAML that parse_experiment reads back to the same.
+/// The whole experiment, defaults included, as YAML that parse_experiment reads back exactly.
 std::string to_yaml(const Experiment& experiment);
 
-/// Every key of what to_yaml wrote, of this or another version, with its value as text:
+/// Every key, with its value as text, of YAML that to_yaml of this or another version wrote:
 /// {"model.heads", "4"}. @throws Error(usage)
 std::map<std::string, std::string> settings(const std::string& yaml, const std::string& file);
 
-/// A fault of a step that does not come would go unnoticed.
+/// Checks that every step of cluster.faults will run: a fault elsewhere would silently do nothing.
 /// @throws Error(usage) where cluster.faults has a step outside [first, first + steps)
 void check_faults(const Experiment& experiment, std::int64_t first, std::int64_t steps);
 

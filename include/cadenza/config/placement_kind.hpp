@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The placements, and what others have to know of them: a row each. Checks, the candidates of
-// placement auto, the bound of a step and the homes of tokens read the rows, so that a new
-// placement changes none of them; who makes its plan is in src/plan/placement.cpp.
+// The placements: one row of properties for each. Checks, the candidates of placement auto, the
+// bound of a step and the homes of tokens read the rows, so that a new placement changes none of
+// them; src/plan/placement.cpp makes its plan.
 #pragma once
 
 #include <array>
@@ -26,22 +26,21 @@ enum class PlacementKind {
   automatic,
 };
 
-/// Which ranks compute the attention of a rank's tokens; `open`: the placement is still to be
-/// chosen.
+/// The ranks that may compute the attention of a rank's tokens; `open`: not chosen yet (auto).
 enum class Reach { rank, group, pool, open };
 
-/// How a context group shares tokens; `given`: as attention.sharding says. `zigzag`: 2 x context
-/// chunks, rank r has chunks r and 2 x context - 1 - r. Stripes are dealt out, token by token or in
-/// blocks of attention.block tokens.
+/// How a context group shares tokens. `given`: by attention.sharding. `zigzag`: in 2 x context
+/// chunks, of which rank r has chunks r and 2 x context - 1 - r. `striped`, `block_striped`: dealt
+/// to the ranks in turn, token by token or in blocks of attention.block tokens.
 enum class Shares { given, contiguous, zigzag, striped, block_striped };
 
 /// How keys come to the queries of other ranks of a context group.
 enum class KeyPath {
-  planned,      ///< from their homes to wherever the plan needs them
-  gather,       ///< all at once, as attention.gather says
+  planned,      ///< from their homes to the servers of the plan
+  gather,       ///< all at once, by attention.gather
   ring,         ///< from rank to rank
-  inner_rings,  ///< in rings of attention.inner_ring ranks, inside a ring
-  heads,        ///< to the ranks that have their heads: the group splits the heads
+  inner_rings,  ///< in rings of attention.inner_ring ranks, inside a ring of nodes
+  heads,        ///< to the ranks that compute their heads: the group splits the heads
   head_groups,  ///< attention.head_parallel ranks split the heads; a ring over such groups
 };
 
@@ -53,7 +52,7 @@ struct PlacementTraits {
   bool candidate;  ///< placement auto tries it
 };
 
-/// In the order of the enumerators.
+/// Properties by enumerator.
 inline constexpr auto kPlacements = std::to_array<PlacementTraits>({
     {"colocated", Reach::rank, Shares::contiguous, KeyPath::planned, true},
     {"all_gather", Reach::group, Shares::given, KeyPath::gather, true},
@@ -73,7 +72,7 @@ constexpr const PlacementTraits& traits_of(PlacementKind placement) {
   return kPlacements[at(placement)];
 }
 
-/// Whether attention is taken out of the model and placed on any rank of a pool.
+/// Whether attention is taken out of the model and may run on any rank of a pool.
 constexpr bool disaggregates(PlacementKind placement) {
   return traits_of(placement).reach == Reach::pool;
 }

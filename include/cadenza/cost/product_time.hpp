@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of a matrix product by its shape, interpolated in the rates that a machine was measured
-// at.
+// Seconds of a matrix product by its shape, interpolated in a machine's measured rates.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@ class Curve {
   double smallest() const { return std::exp(points_.front().first); }
   double largest() const { return std::exp(points_.back().first); }
 
-  /// Of at least one point.
+  /// The value at `size`, linear in log(size) and constant beyond the ends. Needs a point.
   double at(double size) const {
     const double x = std::log(size);
     const auto after = std::ranges::upper_bound(points_, x, {}, &std::pair<double, double>::first);
@@ -39,9 +38,9 @@ class Curve {
   std::vector<std::pair<double, double>> points_;  ///< ascending
 };
 
-// A matrix product by its shape: what machines have rates for.
+// --- A matrix product by its shape, for which machines have rates ---
 
-/// y = x W, dx = dy W or dW += dy x: how a library reads the factors, and whether it adds.
+/// y = x W, dx = dy W or dW += dy x: they differ in how factors are read, and in adding.
 enum class ProductKind : std::uint8_t { forward, data_gradient, weight_gradient };
 
 /// [rows, depth] x [depth, columns]; rows of a weight's gradient are the outputs of the layer.
@@ -54,7 +53,7 @@ struct Product {
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
-// Seconds of a matrix product by its shape.
+// --- Its time ---
 
 class ProductTime {
  public:
@@ -62,11 +61,12 @@ class ProductTime {
 
   double seconds(const Product& product);
 
-  /// The product so far that lies farthest from all that were measured, beyond a factor of two.
+  /// Describes the product so far that is farthest from all measured ones, if the distance is above
+  /// a factor of two.
   std::vector<std::string> extrapolations() const;
 
  private:
-  /// FLOP/s by rows.
+  /// FLOP/s by rows, for one number of columns and one depth.
   struct Series {
     double columns = 0;
     double depth = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a machine takes for work and for bytes: attention tasks by tiles and measured tables, matrix
-// products by shape, copies by bytes, messages and collectives by links. The one basis of
-// everything that is called "predicted". It knows no operation of a program and no placed task.
+// Times of work and bytes on a machine: attention tasks by tiles and measured tables, matrix
+// products by shape, copies by bytes, messages and collectives by links. Everything that is called
+// "predicted" uses these rates, which know no operation of a program and no placed task.
 #pragma once
 
 #include <cstdint>
@@ -19,59 +19,58 @@
 
 namespace cadenza::cost {
 
-/// The way from one rank to another.
+/// The connection from one rank to another.
 struct Way {
   double latency_seconds = 0;
   double bytes_per_second = 0;
   bool between_nodes = false;
 };
 
-/// What makes the index of sparse attention, in whatever order.
+/// Work of making the index of sparse attention.
 struct IndexWork {
-  double flops = 0;   ///< of the products that are logits
-  double scores = 0;  ///< logits that passes in memory go through, once for every pass
-  double masses = 0;  ///< numbers that patterns are chosen from
+  double flops = 0;   ///< FLOPs of the products that give logits
+  double scores = 0;  ///< logits visited in memory, summed over passes
+  double masses = 0;  ///< masses visited when patterns are chosen
 };
 
-/// Of one thread at a time: the calls note what they extrapolate.
+/// The rates of a machine. Not thread-safe: calls record what they extrapolate.
 class Rates {
  public:
-  /// @param cluster  nodes, bandwidth and slow links; what else it says of ranks is not looked at
+  /// @param cluster  gives nodes, bandwidth and slow links; its other differences are ignored
   Rates(const config::Machine& machine, const config::Cluster& cluster, std::int64_t head_dim);
   Rates(Rates&&) noexcept;
   Rates& operator=(Rates&&) noexcept;
   ~Rates();
 
-  /// A call of the attention kernel takes launch_seconds and, for each of its tasks, task_seconds.
+  /// Seconds of a call of the attention kernel: launch_seconds, plus task_seconds for each task.
   double launch_seconds() const;
   double task_seconds(const Task& task, Pass pass) const;
 
-  /// Seconds of a pair of sparse attention, of one head: kernels cut its tasks into blocks of their
-  /// own, whatever the shapes of the tasks.
-  /// @param block  tokens of a side of a block
+  /// Seconds of a pair of sparse attention, of one head. They do not depend on the task's shape, as
+  /// kernels cut tasks into blocks of their own.
+  /// @param block  side of a block, tokens
   double sparse_pair(std::int64_t block, Pass pass) const;
   double index_seconds(const IndexWork& work) const;
 
   double product_seconds(const Product& product) const;
 
-  /// Rows into a message, and a message into rows.
-  /// @param slices  of rows that hold more heads than the message
+  /// Seconds of copying rows into a message, and a message into rows.
+  /// @param slices  whether the rows have more heads than the message
   double pack(std::int64_t bytes, bool slices = false) const;
   double unpack(std::int64_t bytes, bool slices = false) const;
 
   Way way(Rank from, Rank to) const;
   int node_of(Rank rank) const;
-  /// The network adapter of a rank: a number that ranks of a node may share.
+  /// Number of a rank's network adapter, which ranks of a node may share.
   int adapter_of(Rank rank) const;
 
-  /// Of a ring; a sum of few bytes goes up and down a tree.
-  /// Ranks of a node use its adapters together: a group has as large a part of them as it has of
-  /// the node's ranks.
+  /// Seconds of a collective on a ring; an all_reduce of few bytes uses a tree. The ranks of a
+  /// group share a node's adapters in proportion to their part of the node's ranks.
   /// @param bytes  of the whole result (all_gather), the whole input (reduce_scatter, all_reduce)
   double collective(Collective what, double bytes, std::span<const Rank> group) const;
 
-  /// Shapes outside the machine's tables, one line each: "attention forward: 131072 queries x
-  /// 131072 keys, measured up to 65536 x 65536". Filled by the calls above.
+  /// Shapes of earlier calls that lie outside the machine's tables, one line each: "attention
+  /// forward: 131072 queries x 131072 keys, measured up to 65536 x 65536".
   std::vector<std::string> extrapolations() const;
 
   const config::Machine& machine() const;
@@ -81,22 +80,23 @@ class Rates {
   std::unique_ptr<Parts> parts_;
 };
 
-/// What planners know of the ranks of a pool.
+/// The ranks of a pool as planners know them.
 struct Pool {
   Rates rates;
-  std::vector<Rank> ranks;  ///< by rank of the pool: its number in the world; empty: the same
-  /// Of one more rank of the world that does the same at the same time: what shares its adapter.
+  std::vector<Rank> ranks;  ///< by rank of the pool: its world rank; empty: the same
+  /// Size of a tensor group: so many neighbours send the same at the same time and may share an
+  /// adapter.
   int tensor = 1;
-  /// Seconds of the rest of a layer, for a token of a trainer, by pass.
+  /// Seconds per token of a trainer in a layer outside core attention, by pass.
   double forward_seconds = 0;
   double backward_seconds = 0;
 
   Rank world_rank(Rank rank) const { return ranks.empty() ? rank : ranks[at(rank)]; }
 };
 
-/// Where no machine is named: its rates compare plans, and say nothing of any machine.
+/// The pool at nominal rates, for experiments without a machine: they only serve to compare plans.
 Pool nominal_pool(std::int64_t head_dim);
-/// What reports say of them: "assumed 50 GFLOP/s, 5 GB/s: set cluster.machine".
+/// Nominal rates in words for reports: "assumed 50 GFLOP/s, 5 GB/s: set cluster.machine".
 std::string nominal_rates();
 
 }  // namespace cadenza::cost

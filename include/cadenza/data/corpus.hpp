@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Corpora: ordered documents of tokens. Lengths are known for all of them; tokens are read on
-// demand.
+// Corpora: ordered documents of tokens. All lengths are known; tokens are read on demand.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +14,16 @@ namespace cadenza::data {
 
 using Token = std::int32_t;
 
-/// Byte tokenizer: a byte is its own token; three specials follow.
+/// Tokens of the byte tokenizer: a byte is its own token; three special tokens follow.
 inline constexpr Token kBeginToken = 256;
 inline constexpr Token kEndToken = 257;
 inline constexpr Token kPaddingToken = 258;
 inline constexpr std::int64_t kByteVocabulary = 259;
 
-/// What a document asks after it has told the answer.
+/// A question that a document asks after it has told the answer.
 struct Question {
   std::int64_t token = 0;  ///< place in the document of the token whose target is the answer
-  std::int64_t fact = 0;   ///< of the answer, where it is told
+  std::int64_t fact = 0;   ///< place in the document where the answer is told
   friend bool operator==(const Question&, const Question&) = default;
 };
 
@@ -33,12 +32,12 @@ struct Question {
 class Corpus {
  public:
   virtual ~Corpus() = default;
-  /// Tokens of every document, in order.
+  /// Lengths of all documents in tokens, in order.
   virtual std::span<const std::int64_t> lengths() const = 0;
   /// Copies `tokens` (a range inside the document) to `out` (tokens.size() long). Thread-safe.
   /// @throws Error(data) when the file changed or cannot be read.
   virtual void read(std::int64_t document, Range tokens, std::span<Token> out) const = 0;
-  /// Those of a document, ascending. Thread-safe.
+  /// The questions of a document, ascending. Thread-safe.
   virtual std::vector<Question> questions(std::int64_t) const { return {}; }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans as people and scripts read them (`cadenza plan --format table|json`).
+// Reports of plans for people and scripts (`cadenza plan --format table|json`).
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,33 @@
 
 namespace cadenza::plan {
 
-/// What a step has beside its plans; what is empty is left out.
+/// Facts about a step beside its plans; reports leave out what is empty.
 struct StepNotes {
-  std::vector<std::int64_t> peak_bytes_per_rank;  ///< memory
-  std::vector<std::int64_t> delays;               ///< steps that each document of the step waited
-  /// World ranks of every pool that follows these plans, in the plans' order; one pool needs none.
+  std::vector<std::int64_t> peak_bytes_per_rank;  ///< peak memory
+  std::vector<std::int64_t> delays;               ///< by document of the step: steps that it waited
+  /// World ranks of every pool that follows these plans, in the plans' order; empty: one pool.
   std::vector<std::vector<Rank>> pools;
-  std::vector<Prediction> predictions;  ///< of each plan
-  std::vector<std::string> decisions;   ///< what was auto, with reasons
-  std::string rates;                    ///< what they are predicted for: "machine h100"
-  std::string estimate = {};            ///< of sparse attention: "budgets", "steps up to 7"
-  SparseIndex index = {};               ///< to be shown: of the documents of all plans, in order
+  std::vector<Prediction> predictions;  ///< by plan; empty: predicted at nominal rates
+  std::vector<std::string> decisions;   ///< values chosen for keys that were auto, with reasons
+  std::string rates;                    ///< basis of the predictions: "machine h100"
+  std::string estimate = {};            ///< basis of sparse weights: "budgets", "steps up to 7"
+  SparseIndex index = {};               ///< to be shown, for the documents of all plans, in order
 };
 
-// Without predictions they are those of nominal rates.
-// Every report takes the plans of a step in order; two halves of a tick (Workload::queries) follow
-// one another and share its documents.
+// Every report takes the plans of a step in order; the two halves of a tick (Workload::queries) are
+// neighbours and share its documents.
 
-/// What attention.tolerance: auto compared: "0.02 (auto: a layer is predicted to take 82.1 ms; 0.1:
-/// 86.0 ms)"; empty where it was given.
+/// Describes the tolerances that attention.tolerance: auto compared: "0.02 (auto: a layer is
+/// predicted to take 82.1 ms; 0.1: 86.0 ms)"; empty where the tolerance was given.
 std::string describe(const std::vector<Trial>& trials);
 
 /// One table per plan (per rank: tokens, tasks, cost, share of the mean, bytes sent, memory) with a
 /// picture in characters of its longest documents, and the step's summary line.
 std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes = {});
 
-/// The JSON contract of docs/plan.md: ranks, documents, home, plans (tick, microbatch, stages of
-/// moves and tasks, merges) and summary. Ranges are half-open, in tokens of the document as the
-/// plan counts them (its `order`). Documents are numbered over the whole step: those of tick 0
-/// first.
+/// JSON by the contract of docs/plan.md: ranks, documents, home, plans (tick, microbatch, stages of
+/// moves and tasks, merges) and summary. Ranges are half-open, in the plan's counts of tokens (its
+/// `order`). Documents are numbered over the whole step, those of tick 0 first.
 std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes = {});
 
 }  // namespace cadenza::plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where every world rank stands: its coordinates in the grid of data x pipeline x tensor x context,
-// and its attention pool, the ranks that one plan speaks of.
+// The place of every world rank: its coordinates in the grid of data x pipeline x tensor x context,
+// and its attention pool, the ranks of one plan.
 #pragma once
 
 #include <vector>
@@ -18,11 +18,12 @@ struct Coordinates {
   friend bool operator==(const Coordinates&, const Coordinates&) = default;
 };
 
-/// Trainers come first: the tensor coordinate changes fastest, then context, data and pipeline.
-/// Dedicated attention servers follow, `tensor` neighbours at a time serving together.
+/// World ranks by coordinates. Trainers come first: the tensor coordinate changes fastest, then
+/// context, data and pipeline. Dedicated attention servers follow; each group of `tensor`
+/// neighbours serves together.
 ///
-/// A pool has one tensor coordinate: its ranks hold the same heads. It spans all pipeline stages
-/// where they are in the same phase (phase_aligned), otherwise every stage has pools of its own.
+/// A pool has one tensor coordinate, so its ranks hold the same heads. It spans all pipeline stages
+/// if they are in the same phase (phase_aligned); otherwise every stage has pools of its own.
 class Layout {
  public:
   explicit Layout(const config::Experiment& experiment);
@@ -30,7 +31,7 @@ class Layout {
   int ranks() const { return trainers_ + servers_; }
   int trainers() const { return trainers_; }
   bool trains(Rank rank) const { return rank < trainers_; }
-  /// Whether the trainers compute attention tasks: all do, or dedicated servers alone.
+  /// Whether all trainers compute attention tasks; otherwise only dedicated servers do.
   bool trainers_serve() const { return trainers_serve_; }
   bool serves(Rank rank) const { return trainers_serve_ || !trains(rank); }
   int data() const { return data_; }
@@ -38,7 +39,6 @@ class Layout {
   int tensor() const { return tensor_; }
   int context() const { return context_; }
 
-  /// Of a trainer.
   Coordinates coordinates(Rank trainer) const;
   Rank rank(const Coordinates& coordinates) const;
   /// The tensor coordinate of any rank.
@@ -47,14 +47,15 @@ class Layout {
   int pools() const { return tensor_ * (pooled_stages_ ? 1 : pipeline_); }
   int pool_of(Rank rank) const;
   int pool_size() const { return groups() * context_ + dedicated(); }
-  /// The rank's number in its pool: what plans call a rank.
+  /// The rank's number in its pool, which plans use as rank.
   Rank in_pool(Rank rank) const;
   Rank world_rank(int pool, Rank in_pool) const;
   /// World ranks of a pool, in its order.
   std::vector<Rank> members(int pool) const;
-  /// Context groups in a pool: (stage, data rank) pairs, stage by stage, or data ranks.
+  /// Number of context groups in a pool: one per data rank or, where stages are pooled, per (stage,
+  /// data rank), stage by stage.
   int groups() const { return data_ * (pooled_stages_ ? pipeline_ : 1); }
-  /// Dedicated servers in a pool.
+  /// Number of dedicated servers in a pool.
   int dedicated() const { return servers_ / tensor_; }
   bool pools_stages() const { return pooled_stages_; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of a program, what events they leave, and the one table that says what they are:
-// executor, simulator and both recordings read it. A new operation is an enumerator and a row of
-// the table, here, and a handler of its actor, without which the program does not compile.
+// The operations of a program, the events that they leave, and the one table of their properties,
+// which executor, simulator and both recordings read. A new operation needs an enumerator and a row
+// of the table here, and a handler of its actor, without which the program does not compile.
 #pragma once
 
 #include <array>
@@ -20,69 +20,69 @@ namespace cadenza::program {
 enum class Operation : std::uint8_t {
   load,               ///< tokens, positions and targets of a microbatch, into an activation buffer
   embed,              ///< tokens -> first residual stream
-  post_receive,       ///< starts a receive that follows: in an order that all stages have in common
+  post_receive,       ///< starts a later receive, in an order that is common to all stages
   receive,            ///< residual stream (backward: its gradient) from a neighbouring stage
-  send,               ///< ... to the next one; does not wait
+  send,               ///< residual stream (backward: its gradient) to the next stage; does not wait
   attention_inputs,   ///< norm, Q K V projections, rotation of K (backward: their gradients)
   begin_attention,    ///< backward: delta of this rank's own rows
   post_index,         ///< packs and starts this rank's messages of an index round (`stage`)
-  wait_index,         ///< completes them and takes what arrived
-  estimate,           ///< what an index round makes of it: plan::IndexRound
+  wait_index,         ///< completes the messages of an index round and takes what arrived
+  estimate,           ///< computes with the messages of an index round: plan::IndexRound
   post,               ///< packs and starts this rank's messages of inputs of a stage
-  wait,               ///< completes them and places what arrived
+  wait,               ///< completes messages of inputs and places what arrived
   attend,             ///< this rank's tasks of a stage
   post_results,       ///< packs and starts this rank's messages of results of a stage
-  wait_results,       ///< completes them, merges or adds what arrived
+  wait_results,       ///< completes messages of results, merges or adds what arrived
   attention_outputs,  ///< output projection, feed-forward (backward: their gradients)
   loss,               ///< final norm, logits, loss and its gradient
   embed_gradient,
   reduce_layer,       ///< starts the sum of a layer's gradients over ranks that hold the same part
-  reduce_gradients,   ///< sums the others and completes all sums
-  gradient_norm,      ///< of all ranks' gradients
+  reduce_gradients,   ///< sums the other gradients and completes all sums
+  gradient_norm,      ///< norm of all ranks' gradients
   optimize,           ///< clipping and parameter update
   gather_parameters,  ///< optimizer shards: updated parameters from the ranks that own them
 };
 inline constexpr int kOperations = static_cast<int>(Operation::gather_parameters) + 1;
 
-/// What else leaves events: parts of operations, and what a rank does around its program.
+/// Other events: parts of operations, and work of a rank around its program.
 enum class OtherEvent : std::uint8_t {
-  pack,                       ///< rows into attention's messages
-  unpack,                     ///< ... out of them, merged or added at home
-  pack_stream,                ///< a residual stream into its message
-  unpack_stream,              ///< ... out of it
+  pack,                       ///< copies rows into attention's messages
+  unpack,                     ///< takes rows out of attention's messages; merges or adds at home
+  pack_stream,                ///< copies a residual stream into its message
+  unpack_stream,              ///< copies a residual stream out of its message
   zero_gradients,             ///< before the first microbatch
-  index_message,              ///< under way
-  attention_inputs_message,   ///< under way
-  attention_results_message,  ///< under way
-  reduce_gradients_message,   ///< the sum of a layer's gradients, under way
-  wait_for_sends,             ///< whose memory is needed again
-  wait_for_stage,             ///< for a residual stream
-  wait_for_ranks,             ///< for the last rank of the collective that follows
-  wait_for_plan,              ///< that another thread makes
+  index_message,              ///< message under way
+  attention_inputs_message,   ///< message under way
+  attention_results_message,  ///< message under way
+  reduce_gradients_message,   ///< sum of a layer's gradients under way
+  wait_for_sends,             ///< waits for sends whose memory is needed again
+  wait_for_stage,             ///< waits for a residual stream
+  wait_for_ranks,             ///< waits for the last rank of the collective that follows
+  wait_for_plan,              ///< waits for the plan, which another thread makes
   agree_on_plan,
   agree_on_loss,
   agree_on_norm,
-  tensor_all_gather,  ///< of a tensor group, in the middle of an operation
+  tensor_all_gather,  ///< collective of a tensor group within an operation, as the next two
   tensor_reduce_scatter,
   tensor_all_reduce,
-  bind_plan,  ///< to rows and buffers
-  progress,   ///< messages move on
+  bind_plan,  ///< binds the plan to rows and buffers
+  progress,   ///< lets messages advance
   start_planner,
   sample_memory,
   measure_clock,
-  write_step,  ///< to the trace
+  write_step,  ///< writes the step to the trace
   save_checkpoint,
 };
 inline constexpr int kOtherEvents = static_cast<int>(OtherEvent::save_checkpoint) + 1;
 inline constexpr int kEventKinds = kOperations + kOtherEvents;
 
-/// One of either: what an event is called.
+/// The kind of an event: an Operation or an OtherEvent.
 class EventKind {
  public:
   constexpr EventKind(Operation operation) : number_(static_cast<std::uint16_t>(operation)) {}
   constexpr EventKind(OtherEvent event)
       : number_(static_cast<std::uint16_t>(kOperations + static_cast<int>(event))) {}
-  /// @param number  as number() gives it
+  /// The kind with this number().
   static constexpr EventKind of(std::uint16_t number) {
     return number < kOperations ? EventKind(static_cast<Operation>(number))
                                 : EventKind(static_cast<OtherEvent>(number - kOperations));
@@ -95,13 +95,13 @@ class EventKind {
   std::uint16_t number_;
 };
 
-/// What an operation is run for.
+/// The unit for which an operation runs once.
 enum class Granularity : std::uint8_t {
-  step,        ///< the step, when its passes are over: the update
-  layer,       ///< a layer, when its last microbatch is over
+  step,        ///< the step, after all passes: the update
+  layer,       ///< a layer, after its last microbatch
   microbatch,  ///< a microbatch
-  rows,        ///< some rows of a microbatch: it does nothing without any
-  exchange,    ///< the attention of some rows, which dedicated servers run too
+  rows,        ///< some rows of a microbatch; no rows, no work
+  exchange,    ///< the attention of some rows; dedicated servers run it too
 };
 
 /// The part of a rank's executor that runs an operation.
@@ -114,9 +114,9 @@ enum class Actor : std::uint8_t {
 /// The ranks that meet in an operation.
 enum class Group : std::uint8_t {
   none,
-  tensor,    ///< that share its matrices, where the model is cut
-  replicas,  ///< that hold the same parameters
-  trainers,  ///< all of them
+  tensor,    ///< ranks that share the model's matrices
+  replicas,  ///< ranks that hold the same parameters
+  trainers,  ///< all trainers
 };
 
 using PassRatesOf = config::PassRates config::ElementWise::*;
@@ -126,25 +126,25 @@ struct OperationInfo {
   Operation operation = Operation::load;
   std::string_view name;
   Actor actor = Actor::trainer;
-  Category category = Category::compute_other;  ///< of events that bear its name
+  Category category = Category::compute_other;  ///< category of events with its name
   Granularity granularity = Granularity::rows;
   Group group = Group::none;
-  // The events of what it does beside computing; absent where it does no such thing.
+  // Events of its parts other than computing; absent where it has no such part.
   std::optional<EventKind> pack = {};
   std::optional<EventKind> wait = {};
   std::optional<EventKind> unpack = {};
-  std::optional<EventKind> message = {};     ///< to or from one rank
-  std::optional<EventKind> collective = {};  ///< that it waits for
-  /// Whether its events leave none of its time out.
+  std::optional<EventKind> message = {};     ///< message to or from one rank
+  std::optional<EventKind> collective = {};  ///< collective that it waits for
+  /// Whether its events cover all of its time.
   bool whole = true;
-  /// Whether it computes by the model's shape: products and bytes (OperationShapes::work).
+  /// Whether the model's shape gives its products and bytes (OperationShapes::work).
   bool has_shape = false;
   /// The machine's rates for its element-wise part, by pass or for both; null: the common rate.
   PassRatesOf pass_rates = nullptr;
   RateOf rate = nullptr;
 };
 
-/// By operation.
+/// Properties by operation.
 inline constexpr std::array<OperationInfo, kOperations> kOperationTable = {{
     {.operation = Operation::load,
      .name = "load",
@@ -313,7 +313,7 @@ struct OtherEventInfo {
   bool spans_tensor_group = false;
 };
 
-/// By event.
+/// Properties by event.
 inline constexpr std::array<OtherEventInfo, kOtherEvents> kOtherEventTable = {{
     {OtherEvent::pack, "pack", Category::compute_other},
     {OtherEvent::unpack, "unpack", Category::compute_other},
@@ -345,7 +345,7 @@ inline constexpr std::array<OtherEventInfo, kOtherEvents> kOtherEventTable = {{
     {OtherEvent::save_checkpoint, "save_checkpoint", Category::checkpoint},
 }};
 
-/// A row is found by its number: none is missing, none in another's place.
+/// Rows are found by number: none is missing, none is out of place.
 static_assert([] {
   for (int number = 0; number < kOperations; ++number) {
     if (kOperationTable[number].operation != static_cast<Operation>(number)) return false;
@@ -360,7 +360,7 @@ constexpr const OperationInfo& describe(Operation operation) {
   return kOperationTable[at(operation)];
 }
 
-/// Null for operations.
+/// The properties of an OtherEvent; null for operations.
 constexpr const OtherEventInfo* describe_other(EventKind kind) {
   return kind.number() < kOperations ? nullptr : &kOtherEventTable[kind.number() - kOperations];
 }
@@ -370,14 +370,13 @@ constexpr std::string_view name(EventKind kind) {
   return other != nullptr ? other->name : kOperationTable[kind.number()].name;
 }
 
-/// The category of a kind's events, but for operations of which the host lane records the whole:
-/// that is `host`.
+/// The category of a kind's events. (Where the host lane records a whole operation, it is `host`.)
 constexpr Category category(EventKind kind) {
   const OtherEventInfo* other = describe_other(kind);
   return other != nullptr ? other->category : kOperationTable[kind.number()].category;
 }
 
-/// Whether all of a tensor group are in the collective: it is one, whoever records it.
+/// Whether the event is one collective of a whole tensor group, whichever rank records it.
 constexpr bool spans_tensor_group(EventKind kind) {
   const OtherEventInfo* other = describe_other(kind);
   return other != nullptr && other->spans_tensor_group;
@@ -390,21 +389,22 @@ constexpr EventKind tensor_event(Collective collective) {
   return kEvents[at(collective)];
 }
 
-/// begin_attention, attend, posts and waits: what an exchange runs, on dedicated servers too.
+/// Whether it is part of an exchange, which dedicated servers run too: begin_attention, attend,
+/// posts and waits.
 constexpr bool is_attention(Operation operation) {
   return describe(operation).granularity == Granularity::exchange;
 }
-/// Layers, embedding and loss: computes a range of rows, and does nothing without any.
+/// Whether it computes a range of rows (layers, embedding and loss) and does nothing without rows.
 constexpr bool is_of_rows(Operation operation) {
   return describe(operation).granularity == Granularity::rows;
 }
-/// Whether it runs on each half of a microbatch in ping-pong; the others run on all of it.
+/// Whether it runs on each half of a microbatch in ping-pong; others run on the whole.
 constexpr bool is_of_half(Operation operation) {
   return is_attention(operation) || is_of_rows(operation);
 }
 
-/// Makes a table of handlers by operation, complete at compile time: it does not compile where an
-/// operation that `is_handled` has no handler, or another one has.
+/// Makes a table of handlers by operation at compile time. It compiles only if exactly the
+/// operations for which `is_handled` is true have a handler.
 template <typename Handler, typename Predicate, std::size_t N>
 consteval std::array<Handler, kOperations> handlers_of(
     Predicate is_handled, const std::pair<Operation, Handler> (&rows)[N]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operations of src/model do on one rank by the model's shape (products, bytes,
-// collectives of the tensor group), and how long that takes at a machine's rates.
+// The work of the operations of src/model on one rank, by the model's shape (products, bytes,
+// collectives of the tensor group), and its time at a machine's rates.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +21,31 @@ using cost::ProductKind;
 struct OperationWork {
   std::vector<Product> products;
   double bytes = 0;
-  double flops() const;  ///< of the products: what traces state
+  double flops() const;  ///< FLOPs of the products, which traces state
 };
 
 /// A collective of the tensor group within an operation.
 struct TensorCollective {
   Collective what = Collective::all_gather;
-  std::int64_t bytes = 0;  ///< of all of the group together
+  std::int64_t bytes = 0;  ///< sum over the group
   friend bool operator==(const TensorCollective&, const TensorCollective&) = default;
 };
 
-/// Of one rank: widths of its matrices, bytes of its elements.
+/// The sizes of one rank's matrices and elements, from which the work of operations follows.
 class OperationShapes {
  public:
   OperationShapes(const config::Experiment& experiment, const Layout& layout);
 
-  /// Of all but attention's messages and tasks; nothing for what computes nothing.
+  /// The work of any operation except attention's messages and tasks; empty where it computes
+  /// nothing.
   /// @param rows  tokens of the operation
   OperationWork work(const Step& step, Rank rank, std::int64_t rows) const;
 
-  /// In the order in which the model asks for them: the executor lets it do nothing else. None
-  /// without a tensor group.
+  /// The collectives of an operation, in the order in which the model runs them; the executor
+  /// refuses any other. None without a tensor group.
   std::vector<TensorCollective> collectives(const Step& step, Rank rank, std::int64_t rows) const;
 
-  /// Of the residual stream that one tensor rank sends on.
+  /// Bytes of the residual stream that one tensor rank sends to the next stage.
   std::int64_t stream_bytes(std::int64_t rows) const;
 
  private:
@@ -64,33 +65,33 @@ class OperationShapes {
   config::DeviceKind device_;
   Layout layout_;
   bool shards_optimizer_;
-  int element_, sum_;  ///< bytes: as stored, as added up
+  int element_, sum_;  ///< bytes of a stored number and of a sum
   double width_;
-  double queries_, keys_, heads_, ffn_, vocab_;  ///< of one tensor rank
+  double queries_, keys_, heads_, ffn_, vocab_;  ///< widths of one tensor rank
 };
 
-/// Elements of the embedding and the head that are on a rank.
+/// Elements of the embedding and the head on a rank.
 double table_elements(const config::Model& model, const Layout& layout, Rank rank);
 
-// What the operations of a program take at a machine's rates, and what planners know of a machine.
+// --- Times of operations at a machine's rates, and the machine as planners know it ---
 
-/// Seconds of the products and bytes of an operation.
+/// Seconds of an operation's products and bytes.
 double seconds_of(const Step& step, const OperationWork& work, const cost::Rates& rates);
 
 /// The operations of a layer outside core attention, both passes.
 std::vector<Step> layer_steps(const config::Experiment& experiment);
 
-/// The ranks of pool 0 on a machine, as planners know them: without what is planted in
-/// `cluster` to make ranks and links differ (slow ranks and links, faults, jitter).
+/// The ranks of pool 0 on a machine, as planners know them: without the differences between ranks
+/// and links that `cluster` plants (slow ranks and links, faults, jitter).
 cost::Pool planning_pool(const config::Experiment& experiment, const config::Machine& machine,
                          const Layout& layout);
 
-// Which of a machine's element-wise rates an operation has.
+// --- The element-wise rate of an operation ---
 
 /// The machine's rate for the element-wise part of an operation, bytes per second.
 double element_wise_rate(config::ElementWise rates, const Step& step);
 
-/// The operation's own rate; null where it has none.
+/// The operation's own rate among `rates`; null where it has none.
 double* rate_of(config::ElementWise& rates, const Step& step);
 
 }  // namespace cadenza::program

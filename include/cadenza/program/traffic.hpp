@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what in a plan, by rank: what each rank of the pool holds, and what it sends, receives
-// and computes in each stage. Worked out once, so that nobody searches a whole plan for every rank.
+// A plan by rank: the homes of each rank of the pool, and its sends, receives and tasks in each
+// stage. It is built once, so that nothing has to search the whole plan for every rank.
 #pragma once
 
 #include <cstdint>
@@ -14,60 +14,60 @@
 
 namespace cadenza::program {
 
-/// All that one rank sends to another in a stage: one message of inputs or one of results.
+/// One message: all inputs, or all results, that one rank sends to another in a stage.
 struct Flow {
-  Rank from = 0;  ///< as the plan calls ranks
+  Rank from = 0;  ///< rank of the plan, as is `to`
   Rank to = 0;
   bool results = false;
   std::int64_t bytes = 0;
-  bool slices = false;  ///< has some heads only of rows that are whole at their home
-  Range moves;          ///< for Traffic::moves
+  bool slices = false;  ///< has only some heads of rows that have all heads at home
+  Range moves;          ///< place in the lists of Traffic::moves
   friend bool operator==(const Flow&, const Flow&) = default;
 };
 
 /// Indices into a list of a plan or of a Traffic.
 using Indices = std::span<const std::uint32_t>;
 
-/// A rank's part in a stage. Valid as long as the Traffic that it is of lives and stays in place.
+/// A rank's part in a stage. Valid as long as its Traffic lives and is not moved.
 struct Part {
-  Range sends;                  ///< of the stage's flows: ascending by (to, results)
-  Indices receives;             ///< of the stage's flows: ascending by (from, results)
-  Indices tasks;                ///< of the plan stage's tasks, ascending
+  Range sends;                  ///< indices of flows, ascending by (to, results)
+  Indices receives;             ///< indices of flows, ascending by (from, results)
+  Indices tasks;                ///< indices of the plan stage's tasks, ascending
   bool inputs = false;          ///< sends or receives inputs
-  bool inputs_arrive = false;   ///< receives some
+  bool inputs_arrive = false;   ///< receives inputs
   bool results = false;         ///< sends or receives results
-  bool results_arrive = false;  ///< receives some
-  /// The stage that brings the last of the inputs which the rank sends in this one or in an earlier
-  /// one: this stage is posted right after it, before its tasks run. -1: all are at home, and it is
-  /// posted when attention begins.
+  bool results_arrive = false;  ///< receives results
+  /// The stage after whose arrival, before its tasks, the messages of inputs of this stage are
+  /// posted: it brings the last rows that this stage or an earlier one sends on. -1: all rows are
+  /// at home, and the messages are posted when attention begins.
   int ready = -1;
 };
 
 class Traffic {
  public:
-  /// Of a plan without stages.
+  /// The traffic of a plan without stages.
   Traffic() = default;
-  /// @param pass  that the plan is for
+  /// @param pass  the pass of the plan
   Traffic(const plan::Plan& plan, Pass pass);
-  /// Of the plan's index rounds, each of which leaves when it is posted.
+  /// The traffic of the plan's index rounds, each of which leaves when it is posted.
   static Traffic of_index(const plan::Plan& plan, Pass pass);
 
   int stages() const { return static_cast<int>(stages_.size()); }
 
-  /// Ascending by (from, to, results), each of them once.
+  /// The messages of a stage, ascending by (from, to, results), each of which occurs once.
   std::span<const Flow> flows(int stage) const { return planned(stage).flows; }
 
-  /// Of the plan stage's moves: those of a flow, ascending.
+  /// Indices of a flow's moves in the plan's stage, ascending.
   Indices moves(int stage, const Flow& flow) const;
 
-  /// Nothing, for a rank that has no part in the stage.
+  /// A rank's part in a stage; empty for a rank without one.
   Part of(Rank rank, int stage) const;
 
-  /// Of the workload's homes: those of a rank, ascending.
+  /// Indices of a rank's homes in the workload, ascending.
   Indices homes(Rank rank) const;
 
  private:
-  /// Where a rank's flows and tasks begin; they end where those of the next rank begin.
+  /// The begin of a rank's flows and tasks, which end where the next rank's begin.
   struct Begins {
     std::uint32_t sends = 0;
     std::uint32_t receives = 0;
@@ -76,10 +76,10 @@ class Traffic {
   };
   struct Stage {
     std::vector<Flow> flows;
-    std::vector<std::uint32_t> moves;     ///< by flow
-    std::vector<std::uint32_t> receives;  ///< flows by receiver
-    std::vector<std::uint32_t> tasks;     ///< by server
-    std::vector<Begins> ranks;            ///< and one more for the end
+    std::vector<std::uint32_t> moves;     ///< indices, by flow
+    std::vector<std::uint32_t> receives;  ///< indices of flows, by receiver
+    std::vector<std::uint32_t> tasks;     ///< indices, by server
+    std::vector<Begins> ranks;            ///< by rank, and one more for the end
   };
   const Stage& planned(int stage) const { return stages_[at(stage)]; }
   static Stage make_stage(const plan::Stage& planned, const plan::AttentionShape& shape, Pass pass,
@@ -89,7 +89,7 @@ class Traffic {
   int brought_by(const plan::Plan& plan, const plan::Move& move, int after, int before) const;
 
   std::vector<Stage> stages_;
-  std::vector<std::uint32_t> homes_;        ///< by rank
+  std::vector<std::uint32_t> homes_;        ///< indices, by rank
   std::vector<std::uint32_t> homes_begin_;  ///< by rank, and one more for the end
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HDF5 behind RAII: what checkpoints, attend's files and traces need of it, with errors that name
-// the file.
+// RAII wrappers of the parts of HDF5 that checkpoints, attend's files and traces need, with errors
+// that name the file.
 #pragma once
 
 #include <hdf5.h>
@@ -13,7 +13,7 @@
 
 namespace cadenza::storage {
 
-/// Owns an HDF5 identifier and closes it with the closer it was made with.
+/// Owns an HDF5 identifier and closes it with its closer.
 class Handle {
  public:
   using Closer = herr_t (*)(hid_t);
@@ -39,7 +39,7 @@ class Handle {
     if (id_ >= 0) closer_(id_);
     id_ = H5I_INVALID_HID;
   }
-  /// Gives the identifier up without closing it.
+  /// Gives up the identifier without closing it.
   hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
 
  private:
@@ -47,59 +47,58 @@ class Handle {
   Closer closer_ = nullptr;
 };
 
-/// Makes HDF5 silent, and leaves nothing to it at exit, where version 1.10 crashes over data that
-/// it could not write before. Called by everything here before its first HDF5 call; cheap when
-/// done.
+/// Silences HDF5 and removes its exit handler, in which version 1.10 crashes over data that it
+/// could not write. All code here calls it before its first HDF5 call; repeated calls are cheap.
 void initialise();
 
-/// Why the HDF5 call before this one failed: the system's words ("No space left on device") where
-/// it was the system, else HDF5's own.
+/// The reason why the last HDF5 call failed: the system's message ("No space left on device") if
+/// the system refused, else HDF5's own.
 std::string last_failure();
 
-/// Throws Error(data): path, what was tried, and why the HDF5 call before this one failed.
+/// Throws Error(data) with the path, `what` was tried, and last_failure().
 [[noreturn]] void refuse(const std::string& path, const std::string& what);
 
-/// `id`, or refuse().
+/// Returns `id`, or calls refuse() where it is invalid.
 hid_t checked(hid_t id, const std::string& path, const std::string& what);
 
 using Shape = std::vector<hsize_t>;
 
-/// HDF5 type of T: float, double, std::int32_t, std::int64_t, std::uint64_t.
+/// The HDF5 type of T: float, double, std::int32_t, std::int64_t, std::uint64_t.
 template <typename T>
 hid_t native_type();
 
-/// Whether a changed bit is noticed when it is read: `checksums` stores datasets as chunks with a
-/// Fletcher32 sum each, about 1 MiB large, and everything else in the format of HDF5 1.10, whose
-/// headers and indexes all have sums. HDF5 1.10 and newer read it.
+/// Whether a read detects a changed bit. `checksums` stores datasets in chunks of about 1 MiB with
+/// a Fletcher32 checksum each, and everything else in the format of HDF5 1.10, whose headers and
+/// indexes all have checksums. HDF5 1.10 and newer read it.
 enum class Protection { none, checksums };
 
 /// A file of datasets. Groups in a dataset's path are made as needed. HDF5's own error stack is
 /// silent; every failure is one Error(data) that names file and dataset.
 ///
-/// What is read may come from anywhere: a dataset lies in the file itself (no link to another
-/// place, no external or virtual storage), takes no more memory than the file can hold, and has
-/// numbers of a type that fits T: floats for floats, whole numbers for whole numbers of at least
-/// their range. Anything else is refused before memory is taken.
+/// Files are not trusted. A dataset must lie in the file itself (no link to another place, no
+/// external or virtual storage), take no more memory than the file can hold, and have numbers of a
+/// type that fits T: floats for floats, integers for integers of at least their range. Anything
+/// else is refused before memory is taken.
 class File {
  public:
-  /// Replaces an existing file.
+  /// Creates a file, in place of an existing one.
   static File create(const std::string& path, Protection protection = Protection::none);
   static File open(const std::string& path);  ///< read only
 
   template <typename T>
   void write(const std::string& dataset, const Shape& shape, const T* values);
-  /// A list of texts, of fixed length as attributes are.
+  /// Writes a list of texts, of fixed length like those of attributes.
   void write_texts(const std::string& dataset, std::span<const std::string> texts);
-  /// Attributes of the root group; strings have a fixed length (h5py reads them as bytes).
+  /// Writes attributes of the root group; texts have a fixed length (h5py reads them as bytes).
   void write_attribute(const std::string& name, const std::string& value);
   void write_attribute(const std::string& name, std::int64_t value);
   void write_attribute(const std::string& name, double value);
 
   bool contains(const std::string& dataset) const;
-  /// The product of its extents is within what the file can hold.
+  /// The shape of a dataset. @throws Error(data) where it has more elements than the file can hold.
   Shape shape(const std::string& dataset) const;
-  /// @throws Error(data) unless every chunk of the dataset has a checksum, and no other name leads
-  /// to it
+  /// Requires that every chunk of the dataset has a checksum and no other name leads to it.
+  /// @throws Error(data)
   void require_checksums(const std::string& dataset) const;
   /// Reads a whole dataset. @throws Error(data) unless its shape is `expected`.
   template <typename T>
@@ -108,12 +107,12 @@ class File {
   template <typename T>
   std::vector<T> read_part(const std::string& dataset, const Shape& begin,
                            const Shape& count) const;
-  /// Attributes of the root group that hold one value.
+  /// Reads attributes of the root group that hold one value.
   std::int64_t read_attribute(const std::string& name) const;
   std::string read_text_attribute(const std::string& name) const;  ///< empty where there is none
-  std::vector<std::string> datasets() const;                       ///< paths of all, sorted
+  std::vector<std::string> datasets() const;                       ///< all paths, sorted
 
-  /// Flushes and closes; a full disk is reported here.
+  /// Flushes and closes the file; reports a full disk.
   void close();
   const std::string& path() const { return path_; }
   hid_t id() const { return file_.get(); }

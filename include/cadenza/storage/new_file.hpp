@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are written: one that has its name only once it is whole, and a path whose removal or
+// Writing files: a file that gets its name only when it is complete, and a path whose removal or
 // replacement is noticed.
 #pragma once
 
@@ -16,12 +16,11 @@ namespace cadenza::storage {
 
 inline constexpr std::string_view kPartial = ".partial";
 
-/// Until finish() the file is called <path>.partial; without it nothing stays, but for that file
-/// where the process is killed. What another process left there is replaced, but no link is
-/// followed.
+/// A new file that is called <path>.partial until finish(). Without finish() it is removed, except
+/// when the process is killed. It replaces the leftover of another process, but follows no link.
 class NewFile {
  public:
-  /// @throws Error(data), as all members
+  /// Creates the partial file. @throws Error(data), as all members do
   explicit NewFile(std::string path, Protection protection = Protection::none);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
@@ -29,8 +28,8 @@ class NewFile {
 
   File& file() { return *file_; }
   const std::string& path() const { return path_; }
-  /// Closes the file and gives it its name, in place of an earlier one. What has its name then
-  /// survives a crash of the node too.
+  /// Closes the file and renames it to `path`, in place of an earlier file. It then survives even a
+  /// crash of the node.
   void finish();
 
  private:
@@ -39,19 +38,19 @@ class NewFile {
   std::optional<File> file_;
 };
 
-/// The same of a file of text. @throws Error(data)
+/// Writes a text file in the way of NewFile. @throws Error(data)
 void write_whole(const std::string& path, std::string_view text);
 
-// A path to what this process writes: noticed when it is removed, renamed or replaced meanwhile.
+// --- A path to which this process writes, with a check that it still leads to the same file ---
 
 class Place {
  public:
-  /// The file or folder that `path` leads to now.
+  /// Remembers the file or folder to which `path` leads now.
   explicit Place(const std::string& path);
-  /// Whether it still does.
+  /// Whether the path still leads there.
   bool holds() const { return way_.back().holds(); }
-  /// @throws Error(data) unless it does, which names the first folder of the path that is gone, if
-  /// there is one: who loses a folder is not told of a file in it
+  /// Requires that the path still leads there. @throws Error(data) that names the outermost folder
+  /// that is gone, if there is one, else the path
   void require() const;
   const std::string& path() const { return way_.back().path; }
 
@@ -59,11 +58,11 @@ class Place {
   struct Node {
     std::string path;
     dev_t device = 0;
-    ino_t inode = 0;  ///< 0: there was none
+    ino_t inode = 0;  ///< 0: there was no such file
 
     bool holds() const;
   };
-  std::vector<Node> way_;  ///< the folders of the path, the outermost first, and itself
+  std::vector<Node> way_;  ///< the folders of the path, outermost first, then the path itself
 };
 
 }  // namespace cadenza::storage

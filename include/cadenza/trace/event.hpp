@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace records: schema cadenza-trace/1 (docs/trace.md). The structs are written to HDF5 as
-// compound types, and their members' names are those of the columns, here and in the analysis.
+// The rows of a trace: schema cadenza-trace/1 (docs/trace.md). The structs are written to HDF5 as
+// compound types; their members have the names of the columns, here and in the analysis.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace cadenza::trace {
 
 inline constexpr std::string_view kSchema = "cadenza-trace/1";
 
-/// A number of a trace and its name: files say both (docs/trace.md).
+/// A number in a trace and its name; files contain both (docs/trace.md).
 template <typename Enum>
 struct Named {
   Enum value;
@@ -31,7 +31,7 @@ namespace flag {
 inline constexpr std::uint8_t kDeviceTimed = 1u << 0;
 inline constexpr std::uint8_t kSimulated = 1u << 1;
 inline constexpr std::uint8_t kNonBlocking = 1u << 2;
-inline constexpr std::uint8_t kSends = 1u << 3;  ///< this rank is the message's sender
+inline constexpr std::uint8_t kSends = 1u << 3;  ///< this rank sends the message
 }  // namespace flag
 inline constexpr std::array<Named<std::uint8_t>, 4> kFlagNames = {
     {{flag::kDeviceTimed, "device_timed"},
@@ -46,7 +46,7 @@ struct Event {
   std::int64_t bytes = 0;        ///< payload of communication
   double flops = 0;              ///< executed, multiply + add = 2
   std::int64_t enqueued_ns = 0;  ///< host enqueue time of a device operation
-  std::int64_t still_ns = -1;    ///< longest time for which the rank stood still; -1: not measured
+  std::int64_t still_ns = -1;    ///< longest time without progress of the rank; -1: not measured
   std::uint32_t step = 0;
   std::int32_t peer = -1;  ///< world rank of the other end; -1: none or several
   /// Equal on both ends of a message and on all members of a collective; 0: none.
@@ -60,7 +60,7 @@ struct Event {
   Category category = Category::host;
   Phase phase = Phase::other;
   Lane lane = Lane::compute;
-  std::uint8_t flags = 0;  ///< of `flag`
+  std::uint8_t flags = 0;  ///< bits of `flag`
   std::uint16_t reserved = 0;
 
   void set_context(const EventContext& place) {
@@ -82,7 +82,7 @@ struct MemorySample {
   std::int64_t host_rss_bytes = 0;                 ///< resident set of the process
 };
 
-/// High-water marks of a step.
+/// High-water marks of memory in a step.
 struct MemoryHighwater {
   std::uint32_t step = 0;
   std::uint32_t reserved = 0;
@@ -99,16 +99,16 @@ struct StepRecord {
   std::int64_t end_ns = 0;
   std::int64_t tokens = 0;
   double sum_length2 = 0;     ///< sum over documents of length squared
-  double model_flops = 0;     ///< of the whole step, all ranks
-  double executed_flops = 0;  ///< by this rank
+  double model_flops = 0;     ///< model FLOPs of the whole step, all ranks
+  double executed_flops = 0;  ///< FLOPs executed by this rank
   double loss = 0;
   double gradient_norm = 0;
   double learning_rate = 0;
-  std::uint64_t n_events_end = 0;  ///< rows of /events that belong to this step and those before it
+  std::uint64_t n_events_end = 0;  ///< rows of /events of this and all earlier steps
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
-  double machine_seconds = 0;  ///< of its computation, as the machine file has it; 0: not known
-  /// Of core attention over all pairs that the mask allows, all ranks and passes.
+  double machine_seconds = 0;  ///< its computation at the machine file's rates; 0: not known
+  /// FLOPs of core attention over all pairs that the mask allows, all ranks and passes.
   double dense_attention_flops = 0;
 };
 
@@ -116,7 +116,7 @@ enum class ClockPhase : std::uint32_t { start = 0, periodic = 1, end = 2 };
 inline constexpr std::array<Named<ClockPhase>, 3> kClockPhaseNames = {
     {{ClockPhase::start, "start"}, {ClockPhase::periodic, "periodic"}, {ClockPhase::end, "end"}}};
 
-/// One measurement of this rank's clock against rank 0's: global = local + offset.
+/// A measurement of this rank's clock against rank 0's: global = local + offset.
 struct ClockSync {
   std::int64_t time_ns = 0;
   std::int64_t offset_ns = 0;
@@ -125,7 +125,7 @@ struct ClockSync {
   ClockPhase phase = ClockPhase::start;
 };
 
-/// An attention task of the step's plans, as placed.
+/// A placed attention task of the step's plans.
 struct PlannedTask {
   std::uint32_t step = 0;
   std::int32_t tick = 0;
@@ -135,13 +135,13 @@ struct PlannedTask {
   std::int32_t stage = 0;
   std::int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   double cost = 0;
-  std::int32_t half = -1;        ///< in ping-pong
-  std::int32_t layer_class = 0;  ///< of the layers that have this plan of the tick
-  std::int32_t layers = 0;       ///< so many of the model
+  std::int32_t half = -1;        ///< half of the microbatch, in ping-pong
+  std::int32_t layer_class = 0;  ///< class of the layers that have this plan of the tick
+  std::int32_t layers = 0;       ///< number of layers of the class
   std::uint32_t reserved = 0;
 };
 
-/// What a stage of a plan asks of one server, in one layer: a row of /plan_summary.
+/// The work of one server in a stage of a plan, in one layer: a row of /plan_summary.
 struct PlannedStage {
   std::uint32_t step = 0;
   std::int32_t tick = 0;
@@ -156,12 +156,12 @@ struct PlannedStage {
   std::int64_t bytes_out = 0;
   double attend_seconds = 0;     ///< predicted: cost over the nominal rate
   double receive_seconds = 0;    ///< predicted: bytes_in over the nominal rate
-  std::int32_t layer_class = 0;  ///< as in PlannedTask
+  std::int32_t layer_class = 0;  ///< see PlannedTask
   std::int32_t layers = 0;
 };
 
-/// Losses of a step's targets on this rank, of the tokens at [position, that of the next row) of
-/// their documents: a row of /positions.
+/// Losses of a step's targets on this rank whose places in their documents lie between `position`
+/// and that of the next row: a row of /positions.
 struct PositionLoss {
   std::uint32_t step = 0;
   std::uint32_t reserved = 0;
@@ -177,7 +177,7 @@ struct AnswerLoss {
   std::uint32_t hit = 0;      ///< 1: it was the model's first choice
   std::int64_t length = 0;    ///< tokens of the document
   std::int64_t fact = 0;      ///< place in the document where the answer is told
-  std::int64_t position = 0;  ///< and where it is asked for
+  std::int64_t position = 0;  ///< place in the document where it is asked for
   double loss = 0;
 };
 
@@ -187,7 +187,7 @@ inline constexpr std::array<Named<Role>, 3> kRoleNames = {
      {Role::attention_server, "attention_server"},
      {Role::both, "both"}}};
 
-/// Who wrote the file.
+/// The rank that wrote the file.
 struct RankInfo {
   std::string host;
   std::int32_t rank = 0;
@@ -203,20 +203,20 @@ struct RankInfo {
   std::string attention_kernel;  ///< a word of attention.kernel; empty: simulated
 };
 
-/// What the run is.
+/// The run of the trace.
 struct RunInfo {
   std::string run_id;  ///< equal on all ranks
   std::string producer = "trainer";
   std::string code_version;
-  std::string code_revision;  ///< of the sources: git describe
+  std::string code_revision;  ///< revision of the sources: git describe
   std::string build;          ///< compiler, type, options
-  std::string config_yaml;    ///< resolved
-  std::string machine_yaml;   ///< of the machine simulated; empty: not simulated
+  std::string config_yaml;    ///< resolved experiment
+  std::string machine_yaml;   ///< simulated machine; empty: not simulated
   std::uint64_t seed = 0;
   std::string created_utc;
 };
 
-/// Nanoseconds of the clock that events are stamped with (CLOCK_MONOTONIC).
+/// Present time of the clock of events (CLOCK_MONOTONIC), nanoseconds.
 std::int64_t now_ns();
 
 }  // namespace cadenza::trace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events go to a preallocated buffer while the step runs; nothing is written or allocated then.
+// Records events of a running step in a preallocated buffer, without allocating or writing.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace cadenza::trace {
 
 class Recorder {
  public:
-  /// @param capacity  events kept between two clears; more are counted in dropped()
+  /// @param capacity  events that are kept between two clears; dropped() counts further ones
   explicit Recorder(std::size_t capacity);
 
-  /// Row of the string table for `name`, added on first use; not for timed code.
+  /// The row of `name` in the string table, added on first use; not for timed code.
   /// @throws Error(usage) beyond 65536 names
   std::uint16_t intern(std::string_view name);
 

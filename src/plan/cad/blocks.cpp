@@ -40,14 +40,14 @@ class BlockRefiner {
  private:
   std::vector<std::size_t>& on(Rank rank) { return by_rank_[at(rank)]; }
 
-  /// One move to the server that is done first, from the last one that can give; false when
-  /// nothing is left to gain. After a move both are done before the giver was, so steps end.
+  /// Moves one piece to the server that finishes first, from the one that finishes last and can
+  /// give. Returns false when no move is left. Ends: both finish before the giver did.
   bool step() {
     const Rank to = loads_.least();
     const bool takes_any = loads_.under(to);
     for (const auto& [negative_excess, from] : by_excess_) {
       const bool gives = loads_.over(from) || (takes_any && loads_.surplus(from) > 0);
-      if (!gives && loads_.serves(from)) return false;  // nor do those with less
+      if (!gives && loads_.serves(from)) return false;  // nor do ranks with less excess
       if (!gives) continue;
       const Weight useful = loads_.useful(from, to);
       Piece piece =
@@ -78,8 +78,8 @@ class BlockRefiner {
     return {std::max(q.begin, (blocks - count) * block_), q.end};
   }
 
-  /// The run of blocks, from either end of any assignment, with the largest gain of those that cost
-  /// at most `limit`; of each end the longest.
+  /// The run of blocks with the largest gain. Candidates are the longest runs, one at each end of
+  /// every assignment, that cost at most `limit`.
   Piece best_run(Rank from, Rank to, Weight limit) {
     Piece best;
     if (limit <= 0) return best;
@@ -157,7 +157,7 @@ class BlockRefiner {
   Residency& residency_;
   std::vector<Assignment>& assignments_;
   std::vector<std::vector<std::size_t>> by_rank_;  // indices of assignments
-  std::set<std::pair<Weight, Rank>> by_excess_;    // last first: (-excess, rank)
+  std::set<std::pair<Weight, Rank>> by_excess_;    // largest excess first: (-excess, rank)
 };
 
 }  // namespace

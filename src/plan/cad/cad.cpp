@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placement `cad`: core attention disaggregation (DistCA, arXiv 2510.18121, section 4.2 and
-// appendix B), with the tolerance held on both sides, resident keys not charged again, and tasks
-// cut along their keys.
+// appendix B). It balances the weighted query-key pairs of servers, by capacity, at few bytes. All
+// work begins at home; four phases (phases.hpp) change assignments of queries to servers:
+// 1. balance_pairs: the server that lacks most takes head-tail items from servers above the
+//    tolerance, those with most pairs per byte first; resident keys usually cost nothing;
+// 2. refine_blocks: single blocks move where whole items were too coarse for the tolerance;
+// 3. tile_documents: a document that several servers share is cut into tiles of queries x keys
+//    where that moves fewer bytes and makes no server slower than the slowest;
+// 4. cut_keys: servers still above the tolerance give parts of their tasks' keys away. As partial
+//    outputs must then be merged, this is kept only if the plan is predicted to be faster.
+// Phases 1, 2 and 4 end because every move brings giver and receiver nearer to each other; phase 3
+// visits each document once. Loads are integers and ties go by number: all ranks plan the same.
+// Unlike DistCA, the tolerance bounds receivers and givers, unless attention.bound is one_sided.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +52,7 @@ Plan cad(const Workload& workload, const config::Attention& attention, const cos
   std::vector<Assignment> assignments =
       balance_pairs(workload, shards, attention, loads, residency);
   coalesce(workload, assignments);
-  // DistCA's code knows pairs alone.
+  // DistCA's code, which one_sided follows, moves whole pairs only.
   if (attention.bound == config::Bound::two_sided) {
     refine_blocks(workload, attention.block, loads, residency, assignments);
   }
@@ -64,8 +74,8 @@ void balance_two_sided(Items& items, Loads& loads) {
   while (true) {
     const Rank to = loads.least();
     if (loads.deficit(to) <= 0) return;
-    // Both sides count (DistCA bounds the receivers alone): a receiver within tolerance still
-    // takes from one above it.
+    // Givers are bounded too (DistCA bounds only receivers): a receiver within the tolerance still
+    // takes from a server above it.
     Candidate best = items.search(to, Sources::must, 0);
     if (best.item < 0 && loads.under(to)) best = items.search(to, Sources::above_mean, 0);
     if (best.item < 0) best = items.search(to, Sources::outside, 1);
@@ -85,7 +95,7 @@ void balance_one_sided(Items& items, Loads& loads) {
       items.apply(best, to);
     }
   }
-  // What is left outside of the pool, which that code does not know, goes to whoever has least.
+  // Work left outside the pool, which DistCA's code does not have, goes to the least loaded server.
   for (Candidate rest = items.search(loads.least(), Sources::outside, 1); rest.item >= 0;
        rest = items.search(loads.least(), Sources::outside, 1)) {
     items.apply(rest, loads.least());

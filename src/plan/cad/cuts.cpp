@@ -8,7 +8,7 @@
 namespace cadenza::plan {
 namespace {
 
-/// A task's keys in front of `key`, to be computed elsewhere.
+/// A cut of a task: another server computes its keys before `key`.
 struct Cut {
   std::size_t assignment = 0;
   std::int64_t key = 0;
@@ -48,7 +48,8 @@ class KeyCutter {
  private:
   std::vector<std::size_t>& on(Rank rank) { return by_rank_[at(rank)]; }
 
-  /// Each cut brings both servers nearer to the mean, so cutting ends.
+  /// Makes the best cut; false where there is none. Cutting ends because each cut brings both
+  /// servers nearer to their shares.
   bool give(Rank from, Rank to) {
     const Weight limit = std::min(loads_.surplus(from), loads_.deficit(to));
     Cut best;
@@ -65,7 +66,7 @@ class KeyCutter {
     return true;
   }
 
-  /// The most blocks of keys that cost at most `limit`.
+  /// Sets `best` to the largest cut of assignment `i` within `limit`, if that gains more.
   void consider(std::size_t i, Weight limit, Cut& best) const {
     const Assignment& a = assignments_[i];
     const Range keys = keys_of(workload_, a);

@@ -52,7 +52,7 @@ class ShardMaker {
                        workload_.weights_of(document)});
   }
 
-  /// What the longer of the two has more is a shard of its own.
+  /// Adds a shard of head and tail. The blocks that the longer one has more become another shard.
   void add_two(int document, Rank rank, Range head, Range tail) {
     const std::int64_t more =
         DocumentShard::blocks(head, block_) - DocumentShard::blocks(tail, block_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CAD cuts and moves: the queries of a document that live on one rank, in pairs of blocks.
+// The unit that CAD cuts and moves: pairs of blocks of a document's queries that live on one rank.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,9 @@
 namespace cadenza::plan {
 
 /// Two ranges of blocks, paired from the outside inwards: pair i is the i-th block of the head and
-/// the i-th block from the end of the tail. Where the mask is causal, all pairs have the same
-/// number of query-key pairs, but for the one with a short block and a last block of the tail that
-/// is alone: FLOPs of a pair do not depend on where in the part it lies. Other masks allow fewer. A
-/// whole document is its first half and its second.
+/// the i-th block from the end of the tail. With a causal mask all pairs have the same FLOPs,
+/// except one with a short block and a last block of the tail that has no partner. Other masks
+/// allow fewer query-key pairs. For a whole document head and tail are its two halves.
 struct DocumentShard {
   int document = 0;
   Rank home = 0;
@@ -41,7 +40,7 @@ struct DocumentShard {
   /// Keys that the queries of `pairs` see.
   std::int64_t keys(Range pairs) const {
     std::int64_t rows = 0;
-    std::int64_t counted = 0;  // end of those that are
+    std::int64_t counted = 0;  // end of the keys that are counted
     for (const Range queries : {head_of(pairs), tail_of(pairs)}) {
       mask.for_each_key_range(queries, [&](Range seen) {
         rows += std::max<std::int64_t>(0, seen.end - std::max(seen.begin, counted));
@@ -50,22 +49,22 @@ struct DocumentShard {
     }
     return rows;
   }
-  /// Causal query-key pairs of a token of the head and its mirror image in the tail; for a whole
-  /// document its length + 1.
+  /// Causal query-key pairs of a token of the head and its mirror image in the tail together; for a
+  /// whole document its length + 1.
   std::int64_t span() const { return head.begin + tail.begin + pairs() * block + 1; }
 
-  /// The most inner ones of `pairs` whose cost does not exceed `limit`.
-  /// @param cost  of all `pairs`
+  /// The largest number of inner `pairs` whose cost does not exceed `limit`.
+  /// @param cost  cost of all `pairs`
   std::int64_t fitting(Range pairs, Weight cost, Weight limit) const {
     if (limit <= 0) return 0;
     if (limit >= cost) return pairs.size();
-    // Without a guess where pairs do not count 1, or a mask allows more than the causal one.
+    // The first guess needs a causal mask whose pairs weigh 1; otherwise the search begins at 0.
     std::int64_t count = 0;
     if (mask.is_plain()) {
       count = static_cast<std::int64_t>(std::min<Weight>(pairs.size(), limit / (block * span())));
     }
-    // A pair with a short or a missing block costs less and may leave room for one more; pairs of
-    // which the mask hides a part may leave room for many.
+    // The guess is low: a pair with a short or missing block leaves room for one more, pairs that
+    // the mask hides in part leave room for many.
     for (std::int64_t step = 1; step > 0;) {
       const std::int64_t more = count + step;
       const bool fits = more <= pairs.size() && this->cost({pairs.end - more, pairs.end}) <= limit;
@@ -76,9 +75,9 @@ struct DocumentShard {
   }
 };
 
-/// The queries of the workload as parts, by document. Where a document spans ranks, each rank's
-/// ranges are parts of their own (the first paired with the last: zigzag sharding keeps its
-/// balance), so that nothing moves before it is balanced.
+/// Divides the queries of the workload into shards, by document. Where a document spans ranks, each
+/// rank's ranges make shards of their own, so that work begins at home; the first range is paired
+/// with the last, which keeps the balance of zigzag sharding.
 std::vector<DocumentShard> make_shards(const Workload& workload, const Homes& homes,
                                        std::int64_t block);
 

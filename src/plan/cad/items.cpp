@@ -9,10 +9,10 @@
 
 namespace cadenza::plan {
 
-// DistCA (arXiv 2510.18121), appendix B, in its head-tail form: the head gives up its innermost n
-// queries, so many that the moved part of its area is the moved part of the item's; their mirror
-// images see all keys but those behind the head's remaining queries. Q of the head, K and V count;
-// what is already there counts as well.
+// The estimate of DistCA (arXiv 2510.18121), appendix B, in its head-tail form. The head gives up
+// its innermost n queries, such that the moved share of its area equals the moved share of the
+// item. Their mirror images see all keys except those after the head's remaining queries. Q of the
+// head, K and V count as bytes, also where they are already present.
 double Score::paper(const DocumentShard& shard, Range item, Weight item_cost,
                     const Offer& offer) const {
   Range head = shard.head_of(item);
@@ -27,7 +27,7 @@ double Score::paper(const DocumentShard& shard, Range item, Weight item_cost,
   return static_cast<double>(offer.wanted) / elements;
 }
 
-// What DistCA's code computes: half of the moved queries, and all keys of the document.
+// The estimate of DistCA's code: half of the moved queries, and all keys of the document.
 double Score::public_code(const DocumentShard& shard, const Offer& offer) const {
   const auto span = static_cast<double>(shard.span());
   const double wanted = static_cast<double>(offer.wanted) / static_cast<double>(shard.mask.unit());
@@ -49,7 +49,7 @@ Items::Items(const Workload& workload, const std::vector<DocumentShard>& shards,
   for (std::size_t i = 0; i < shards.size(); ++i) {
     add(static_cast<int>(i), {0, shards[i].pairs()}, shards[i].home);
   }
-  // Where a document spans ranks, each has rows of it: moves between them cost less.
+  // Ranks that share a document have rows of it, so moves between them cost less.
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const bool alone = (i == 0 || shards[i - 1].document != shards[i].document) &&
                        (i + 1 == shards.size() || shards[i + 1].document != shards[i].document);
@@ -71,11 +71,10 @@ void Items::add(int shard, Range pairs, Rank server) {
   loads_.add(server, items_.back().cost);
 }
 
-// search() stops at the first item whose bound does not beat the best, so a bound below the gain of
-// some part of the item would lose that part. The inner part of an item gains less the smaller it
-// is, but for pair 0, which may hold back the rest by a short last block. (So it is where the mask
-// is causal. With another one a part may gain more than its item's bound: a move is missed then,
-// and the plan is as valid.)
+// Bounds the gain of every part of the item, because search() stops at the first item whose bound
+// does not beat the best. With a causal mask, smaller inner parts gain less; the exception is pair
+// 0, whose short last block may lower the gain of the whole, so the item without it counts too.
+// With other masks a part may gain more than the bound: then a move is missed in a valid plan.
 void Items::enlist(int id) {
   Item& of = item(id);
   const DocumentShard& shape = shard(of);
@@ -92,8 +91,8 @@ void Items::delist(int id) {
   by_rank_[at(item(id).server)].erase({-item(id).bound, id});
 }
 
-/// Brings what sources_ says of a rank up to date. To be called after every change of its load or
-/// its items: search() trusts sources_ and best_ and does not look at the items behind them.
+/// Updates the entries of a rank in sources_ and best_. Must be called after every change of its
+/// load or its items: search() relies on both lists without looking at the items.
 void Items::refresh(Rank rank) {
   const auto before = [](const Source& a, const Source& b) {
     return std::tuple(-a.bound, a.rank) < std::tuple(-b.bound, b.rank);
@@ -129,7 +128,7 @@ bool Items::gives(Rank rank, Sources which) const {
 
 Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
   Candidate best;
-  // First, because these may beat every bound: what they find lets the loops below end early.
+  // These come first as they may beat every bound: a good one lets the loop below end early.
   if (score_.sees_residents()) consider_shared(to, which, at_least, best);
   const Weight deficit = loads_.deficit(to);
   for (const Source& source : sources_) {
@@ -137,8 +136,8 @@ Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
     if (source.rank == to || !gives(source.rank, which)) continue;
     const Weight surplus = loads_.surplus(source.rank);
     const Candidate& all = best_[at(source.rank)];
-    // The receiver can take all that the source can spare: best_ is the answer. Otherwise the limit
-    // is smaller than the one best_ was made for, and the source's items are looked at again.
+    // If the receiver can take all that the source can spare, best_ is the answer. Otherwise the
+    // limit is smaller than the one of best_, so the source's items are searched again.
     if (surplus <= deficit && all.offer.pairs.size() >= at_least) {
       take_if_better(all, best);
       continue;
@@ -151,7 +150,7 @@ Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
   return best;
 }
 
-/// Items of documents that are partly there already may beat their bound.
+/// Considers items of documents that are partly present at `to`: they may beat their bounds.
 void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candidate& best) const {
   const Weight deficit = loads_.deficit(to);
   for (int document : shared_[at(to)]) {
@@ -166,7 +165,7 @@ void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candi
   }
 }
 
-/// The source keeps the outer pairs, the inner ones go: fewer keys travel.
+/// Offers the inner pairs of an item, as the source keeps the outer ones: so fewer keys travel.
 Candidate Items::offer(int id, Weight limit, std::int64_t at_least) const {
   const Item& from = item(id);
   const DocumentShard& shape = shard(from);
@@ -184,8 +183,8 @@ void Items::consider(int id, Weight limit, std::int64_t at_least, Candidate& bes
   take_if_better(candidate, best);
 }
 
-/// Ties are broken by the document and the pairs, never by the order of the search: every rank
-/// makes the same plan for itself, without a message.
+/// Breaks ties by document and pairs, never by the order of the search, so that every rank makes
+/// the same plan without a message.
 void Items::take_if_better(const Candidate& candidate, Candidate& best) const {
   if (best.item >= 0) {
     if (candidate.gain < best.gain) return;
@@ -207,8 +206,8 @@ void Items::share(Rank rank, int document) {
   }
 }
 
-/// delist() finds an item by its bound and its server, so it comes before either changes. The
-/// sources are refreshed last, once loads, residency and items agree again.
+/// Moves the offered part of an item to `to`. delist() finds an item by its bound and server, so it
+/// runs before either changes; refresh() runs last, when loads, residency and items agree again.
 void Items::apply(const Candidate& move, Rank to) {
   const Item before = item(move.item);
   const DocumentShard& shape = shard(before);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention.priority: the query-key pairs that a move balances per byte it costs.
+// Scores and candidates of CAD's first phase. A score is the number of query-key pairs that a move
+// balances per byte that it costs, judged by attention.priority.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,11 @@
 
 namespace cadenza::plan {
 
-/// A part of what an item has, on its way from one server to another.
+/// The part of an item that may move from one server to another.
 struct Offer {
-  Range pairs;        ///< the inner ones that move
+  Range pairs;        ///< the inner pairs that move
   Weight cost = 0;    ///< of `pairs`
-  Weight wanted = 0;  ///< cost that giver and receiver could exchange; at least `cost`
+  Weight wanted = 0;  ///< cost that giver and receiver want to exchange; at least `cost`
 };
 
 class Score {
@@ -31,11 +32,11 @@ class Score {
         query_elements_(static_cast<double>(shape.heads) * shape.head_dim),
         key_elements_(2.0 * shape.kv_heads * shape.head_dim) {}
 
-  /// Whether rows that are already at the destination change the judgement.
+  /// Whether rows that are already at the destination raise the gain.
   bool sees_residents() const { return priority_ == config::Priority::resident; }
 
-  /// The gain where nothing of the document is at the destination.
-  /// @param item  pairs of the part that the giver has, and their cost
+  /// The gain of a move to a server that has nothing of the document.
+  /// @param item  all pairs of the giver's item, which cost `item_cost`
   double gain(const DocumentShard& shard, Range item, Weight item_cost, const Offer& offer) const {
     switch (priority_) {
       case config::Priority::resident:
@@ -48,7 +49,7 @@ class Score {
     return public_code(shard, offer);
   }
 
-  /// `resident`, the destination known.
+  /// The gain of a move to server `to` by priority `resident`.
   double gain_at(Rank to, const DocumentShard& shard, const Offer& offer) const {
     const std::int64_t bytes = residency_.bytes(
         to, shard.document, {shard.head_of(offer.pairs), shard.tail_of(offer.pairs)});
@@ -71,15 +72,15 @@ class Score {
 
   config::Priority priority_;
   const Residency& residency_;
-  double query_elements_;  // of Q, a row
-  double key_elements_;    // of K and V, a row
+  double query_elements_;  // elements of a row of Q
+  double key_elements_;    // elements of a row of K and V
 };
 
-// Who has which pairs while CAD balances, and the best of them to move.
+// --- Items: the pairs of each server while CAD balances, and the search for the best move ---
 
 enum class Sources {
   must,        ///< above the tolerance, or outside the pool with work left
-  above_mean,  ///< any that has more than the mean, or outside the pool
+  above_mean,  ///< above the server's share, or outside the pool
   outside,     ///< outside the pool
 };
 
@@ -91,13 +92,13 @@ struct Candidate {
 
 class Items {
  public:
-  /// @param offer_nothing  offers that fit no pair compete as well: DistCA's code stops where such
-  /// a one wins
+  /// @param offer_nothing  whether empty offers compete, like in DistCA's code, which stops where
+  ///                       one wins
   Items(const Workload& workload, const std::vector<DocumentShard>& shards, const Score& score,
         Loads& loads, Residency& residency, bool offer_nothing);
 
   /// The best move to `to` from the sources; item -1 where there is none.
-  /// @param at_least  pairs to offer even where they exceed what the receiver lacks
+  /// @param at_least  smallest number of pairs to offer, even if they exceed the receiver's deficit
   Candidate search(Rank to, Sources which, std::int64_t at_least) const;
 
   void apply(const Candidate& move, Rank to);
@@ -111,11 +112,11 @@ class Items {
     Range pairs;
     Rank server = 0;
     Weight cost = 0;
-    double bound = 0;  ///< no part of the item gains more where nothing of its document is present
+    double bound = 0;  ///< largest gain of any part at a server without rows of the document
   };
-  /// A rank that could give.
+  /// A rank that can give.
   struct Source {
-    double bound;  ///< gain of its best offer to somebody who takes all it can spare
+    double bound;  ///< gain of its best offer to a server that takes all that it can spare
     Rank rank;
   };
 
@@ -139,11 +140,11 @@ class Items {
   Residency& residency_;
   bool offer_nothing_;
   std::vector<Item> items_;
-  std::vector<int> last_of_document_;                      // items of a document are a chain
+  std::vector<int> last_of_document_;                      // heads of lists: Item::next_of_document
   std::vector<std::set<std::pair<double, int>>> by_rank_;  // best bound first: (-bound, item)
-  std::vector<std::vector<int>> shared_;  // by rank: documents in part there, in part elsewhere
+  std::vector<std::vector<int>> shared_;  // by rank: documents that it shares with others
   std::vector<Source> sources_;           // best bound first
-  std::vector<Candidate> best_;           // by rank: what its bound in sources_ stands for
+  std::vector<Candidate> best_;           // by rank: the offer whose gain sources_ lists
 };
 
 }  // namespace cadenza::plan

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads while CAD balances. The unit is one allowed query-key pair, or a step of a sparse one's
-// density (Weights): integers, so that every rank comes to the same plan. A server's share of all
-// pairs is in proportion to its capacity; servers are compared by the time that they need beyond
-// that of their shares.
+// Loads of ranks while CAD balances, in allowed query-key pairs or, with sparse attention, in units
+// of Weights: integers, so that every rank makes the same plan. A server's share of all pairs is in
+// proportion to its capacity; servers are compared by their time beyond that of their shares.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +27,8 @@ class Loads {
     for (Rank server : servers_) {
       const std::int64_t capacity = workload.capacity(server);
       const double share = static_cast<double>(total) * usual_ranks(capacity) / usual_ranks(pool);
-      // Surplus and deficit are measured from the share rounded up: what leaves one server and
-      // reaches another brings both nearer to it, so balancing ends.
+      // Surplus and deficit are measured from the share, rounded up: a move within both brings
+      // giver and receiver nearer to it, so balancing ends.
       const Weight target = (total * capacity + pool - 1) / pool;
       of(server) = {0,   capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance),
                     true};
@@ -47,8 +46,8 @@ class Loads {
   Weight load(Rank rank) const { return of(rank).load; }
   bool serves(Rank rank) const { return of(rank).serves; }
 
-  /// The time for so many pairs less that for the rank's share; the unit is a usual rank's time for
-  /// a pair. Rounded down: negative for all that is less than the share.
+  /// The rank's time for `pairs` less that for its share, in units of a usual rank's time for a
+  /// pair. Rounded down, so that it is negative for any load below the share.
   Weight excess(Rank rank, Weight pairs) const {
     const Weight more = (pairs - of(rank).target) * kFullCapacity;
     const std::int64_t capacity = of(rank).capacity;
@@ -56,39 +55,38 @@ class Loads {
   }
   Weight excess(Rank rank) const { return excess(rank, load(rank)); }
 
-  /// The most pairs that `from` can give to `to` so that both then need less time than `from` does
-  /// now.
+  /// The most pairs that `from` can give to `to` such that both need less time than `from` now.
   Weight useful(Rank from, Rank to) const {
     const std::int64_t capacity = of(from).capacity;
     const Weight level = (load(from) * of(to).capacity + capacity - 1) / capacity;
     return level - load(to) - 1;
   }
 
-  /// What a rank should give away; a rank outside the pool gives all.
+  /// Pairs above the rank's share, which it should give away; a rank outside the pool gives all.
   Weight surplus(Rank rank) const { return load(rank) - of(rank).target; }
   Weight deficit(Rank server) const { return of(server).target - load(server); }
 
-  /// Above the tolerance: must give. A rank outside the pool must give as long as it has work.
+  /// Whether a rank is above the tolerance and must give. Outside the pool: whether it has work.
   bool over(Rank rank) const { return static_cast<double>(load(rank)) > of(rank).high; }
   bool under(Rank server) const { return below(server, load(server)); }
 
-  /// Whether so many pairs lie below the server's tolerance.
+  /// Whether a load of `pairs` lies below the server's tolerance.
   bool below(Rank server, Weight pairs) const {
     return static_cast<double>(pairs) < of(server).low;
   }
-  /// What a server may lack: the deficit that the tolerance leaves.
+  /// The deficit that the tolerance allows a server.
   double slack(Rank server) const {
     return static_cast<double>(of(server).target) - of(server).low;
   }
 
-  /// The server that is done first; the lowest rank of several.
+  /// The server with the least excess, which finishes first; ties go to the lowest rank.
   Rank least() {
     while (by_excess_.top().first != excess(by_excess_.top().second)) by_excess_.pop();
     return by_excess_.top().second;
   }
 
  private:
-  /// One that does not serve has capacity for nothing.
+  /// A rank's load and bounds. A rank that does not serve has a target of 0.
   struct Of {
     Weight load = 0;
     std::int64_t capacity = kFullCapacity;
@@ -104,7 +102,7 @@ class Loads {
 
   std::vector<Rank> servers_;
   std::vector<Of> ranks_;
-  // Servers by excess; entries of loads that have changed since are passed over.
+  // Servers by excess; least() skips entries whose load has changed since.
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> by_excess_;
 };
 

@@ -12,40 +12,39 @@
 
 namespace cadenza::plan {
 
-/// The first phase: items of whole pairs go from servers above the mean to servers below it, the
-/// largest balance per byte first. Starts from the homes; updates `loads` and `residency`; returns
-/// who computes what.
-/// - two_sided: the server that lacks most takes, from those above the tolerance first, until all
+/// First phase: moves items of whole pairs from servers above the mean to servers below it, largest
+/// balance per byte first. Starts from the homes, updates `loads` and `residency`, and returns the
+/// assignments.
+/// - two_sided: the server that lacks most takes, from servers above the tolerance first, until all
 ///   are within it or no pair fits;
-/// - one_sided: the rule of DistCA's code: every server below the mean takes once, those that
-/// lacked
-///   most at first come first, until it lacks no more than the tolerance. Givers are not bounded.
+/// - one_sided: the rule of DistCA's code. Servers below the mean take in turn, in the order of
+///   their first deficits, each until it lacks no more than the tolerance. Givers are not bounded.
 std::vector<Assignment> balance_pairs(const Workload& workload,
                                       const std::vector<DocumentShard>& shards,
                                       const config::Attention& attention, Loads& loads,
                                       Residency& residency);
 
-/// The second phase, where whole pairs were too coarse: runs of blocks from the ends of assignments
-/// move from servers above the tolerance (to servers below it, from any above the mean) as long as
-/// the gap between the two shrinks. Afterwards no server is further above the mean than its
+/// Second phase, where whole pairs were too coarse: moves runs of blocks from the ends of
+/// assignments, from servers above the tolerance (to servers below it, from any above the mean), as
+/// long as the gap between the two shrinks. Afterwards no server is further above the mean than its
 /// tolerance or its cheapest block, whichever is more.
 void refine_blocks(const Workload& workload, std::int64_t block, Loads& loads, Residency& residency,
                    std::vector<Assignment>& assignments);
 
-// attention.split_keys: tasks that see only some of their keys; their partial outputs merge.
+// --- attention.split_keys: tasks that see only some of their keys; their partial outputs merge ---
 
-/// Third phase, fewer bytes: a document that is whole on one rank and computed by others as well
-/// is cut anew into tiles of queries x keys with the same shares, where fewer bytes travel then, no
-/// server becomes slower than the slowest one is, and no rank's transfers become larger than the
-/// largest are. So the plan's cost does not rise.
+/// Third phase, for fewer bytes: cuts a document that lives on one rank and is computed by others
+/// too into tiles of queries x keys with about the same shares. It does so only where fewer bytes
+/// travel, no server becomes slower than the slowest is now, and no rank's transfers exceed the
+/// largest now, so the plan's cost does not rise.
 /// @param assignments  sorted by document; whole keys
 void tile_documents(const Workload& workload, const Homes& homes, std::int64_t block, Loads& loads,
                     const Residency& residency, std::vector<Assignment>& assignments);
 
 /// Fourth phase, where blocks of queries were too coarse (a document of few blocks and many
-/// servers): servers above the tolerance give a part of a task's keys to the one with the least
-/// load.
-/// @return whether the slowest server is faster now
+/// servers): servers above the tolerance give a part of a task's keys to the one that finishes
+/// first.
+/// @return whether all servers that were above the tolerance are now faster than the slowest was
 bool cut_keys(const Workload& workload, std::int64_t block, Loads& loads,
               std::vector<Assignment>& assignments);
 

@@ -57,7 +57,7 @@ std::int64_t Residency::bytes(Rank to, int document, std::initializer_list<Range
   const Mask mask = workload_.mask_of(document);
   std::int64_t rows = 0;
   std::int64_t keys = 0;
-  std::int64_t counted = 0;  // end of the keys that the queries before see
+  std::int64_t counted = 0;  // end of the keys that earlier queries see
   for (Range q : queries) {
     if (q.empty()) continue;
     rows += q.size();

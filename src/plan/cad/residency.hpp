@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets of tokens: disjoint ranges, ascending, that do not touch.
+// Residency of keys while CAD balances. Sets of tokens are ascending ranges that do not touch.
 #pragma once
 
 #include <algorithm>
@@ -50,26 +50,25 @@ void for_each_gap(const Ranges& set, Range range, Visit&& visit) {
   if (!range.empty()) visit(range);
 }
 
-// What it costs to compute queries somewhere else, given what is already there. Counting resident
-// keys once is where CAD leaves the published planner, which charges a whole document's K and V to
-// every move.
+// --- Residency: the bytes of computing queries on another rank, given the rows already there ---
+// Resident keys are free here; the published planner charges a document's K and V to every move.
 
 class Residency {
  public:
   Residency(const Workload& workload, const Homes& homes);
 
-  /// Bytes of Q, O and LSE per query row that is not at home.
+  /// Bytes of Q, O and LSE per query row that is computed away from home.
   std::int64_t query_bytes() const { return query_bytes_ + result_bytes_; }
-  /// Bytes of O and LSE of them.
+  /// Bytes of O and LSE per query row.
   std::int64_t result_bytes() const { return result_bytes_; }
-  /// Bytes of K and V per key row that is not there.
+  /// Bytes of K and V per key row.
   std::int64_t key_bytes() const { return key_bytes_; }
 
-  /// Bytes that computing these queries, with all the keys they see, on `to` adds.
+  /// Bytes that must move to compute these queries, with all keys that they see, on `to`.
   /// @param queries  ascending
   std::int64_t bytes(Rank to, int document, std::initializer_list<Range> queries) const;
 
-  /// The keys that these queries see are on `to` from now on.
+  /// Records that the keys that these queries see are now on `to`.
   void bring(Rank to, int document, std::initializer_list<Range> queries);
 
   /// Whether rows of the document are at home on the rank or were brought there.
@@ -82,7 +81,7 @@ class Residency {
   };
   const Brought* find(Rank rank, int document) const;
   Brought& brought(Rank rank, int document);
-  /// Keys of a range that neither were brought there nor live there.
+  /// Number of keys of a range that neither live on `to` nor were brought there.
   std::int64_t missing(Rank to, const Brought& there, Range keys) const;
 
   const Workload& workload_;
@@ -93,7 +92,7 @@ class Residency {
   std::vector<std::vector<Brought>> present_;  // by rank, ascending by document
 };
 
-// Bytes through every rank, of inputs and of results, while documents are cut anew.
+// --- Flows: bytes of inputs and results through every rank while documents are tiled ---
 
 /// Rows that travel between a document's home and a server.
 struct Flow {
@@ -106,7 +105,7 @@ class Flows {
   Flows(const Residency& residency, int ranks)
       : residency_(residency), through_(static_cast<std::size_t>(ranks)) {}
 
-  /// Adds (or, with sign -1, takes away) the bytes of a flow.
+  /// Adds (or, with sign -1, subtracts) the bytes of a flow.
   void add(Rank home, Rank server, const Flow& flow, std::int64_t sign = 1) {
     const std::int64_t in = sign * inputs(flow);
     const std::int64_t out = sign * flow.queries * residency_.result_bytes();
@@ -120,7 +119,7 @@ class Flows {
     return inputs(flow) + flow.queries * residency_.result_bytes();
   }
 
-  /// What goes through the busiest rank now is what no rank may exceed from now on.
+  /// Limits every rank to the bytes that go through the busiest rank now.
   void set_limits() {
     for (const Through& rank : through_) {
       inputs_limit_ = std::max({inputs_limit_, rank.inputs_sent, rank.inputs_received});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one document cut into as many tiles as servers want shares of it.
+// Cuts the attention of one document into tiles, one for each server with a share of it.
 #include "plan/cad/tiles.hpp"
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace cadenza::plan {
 namespace {
 
-/// Keys are cut more finely than queries: a kernel's tiles begin at queries, and a column of a tall
-/// tile is many pairs.
+/// Granularity of cuts along keys. It is finer than that of queries: kernel tiles start at queries,
+/// and a column of a tall tile has many pairs.
 constexpr std::int64_t key_step(std::int64_t block) {
   return std::max<std::int64_t>(1, block / 8);
 }
 
-/// The place in `range`, a multiple of `step` and at least `block` away from both ends, where a
-/// growing `pairs_to` comes nearest to `wanted`; an end of the range where there is no such place.
+/// The multiple of `step` in `range`, at least `block` away from both ends, at which the growing
+/// `pairs_to` is nearest to `wanted`; an end of the range where there is none.
 template <typename PairsTo>
 std::int64_t cut_at(Range range, std::int64_t block, std::int64_t step, Weight wanted,
                     PairsTo&& pairs_to) {
@@ -37,7 +37,8 @@ std::int64_t cut_at(Range range, std::int64_t block, std::int64_t step, Weight w
   return pairs_to(next) - wanted < wanted - pairs_to(low * step) ? next : low * step;
 }
 
-/// Where the largest-first shares part into two groups of about the same sum.
+/// Length of the first of two groups of about the same sum into which the shares, largest first,
+/// are split.
 std::size_t half(std::span<const Share> shares, Weight total) {
   Weight sum = 0;
   for (std::size_t i = 0; i + 1 < shares.size(); ++i) {
@@ -100,7 +101,7 @@ void divide(const Weights& mask, const Tile& whole, std::span<const Share> share
 
 namespace {
 
-// Tilings of a document that are compared.
+// Number of tilings of a document that are compared.
 constexpr std::int64_t kTrials = 12;
 
 class DocumentTiler {
@@ -136,7 +137,7 @@ class DocumentTiler {
     }
   }
 
-  /// What a server has of a document.
+  /// A server's part of a document.
   struct Held {
     Rank server = 0;
     std::int64_t queries = 0;
@@ -168,7 +169,7 @@ class DocumentTiler {
     held_.resize(kept);
   }
 
-  /// Rows of a document travel to a server once, whatever tasks share them there.
+  /// Adds a document's flows. A row moves to a server once, for all tasks that share it there.
   void add_flows(std::span<const Assignment> of) {
     const int document = of.front().document;
     for (const Assignment& a : of) {
@@ -195,7 +196,8 @@ class DocumentTiler {
                        [&](const Home& home) { return home.rank == home_; });
   }
 
-  /// Appends the document's best tiling if it is better than what it has.
+  /// Appends the document's best tiling if it moves fewer bytes than the present one; else returns
+  /// false.
   bool retile(std::span<const Assignment> of, std::vector<Assignment>& result) {
     const int document = of.front().document;
     if (!whole_on_one_rank(document)) return false;
@@ -233,13 +235,14 @@ class DocumentTiler {
     }
   }
 
-  /// The others compute queries [x, end) x keys [0, c), the home what is left: keys near the
-  /// diagonal, which few queries share. With x goes the form of the rectangle; the best is kept.
+  /// Finds the tiling that moves fewest bytes. The other servers compute queries [x, end) x keys
+  /// [0, c), the home computes the rest: keys near the diagonal, which few queries share. Each x
+  /// gives another form of the rectangle.
   void find_best(Range queries, Weight kept) {
     best_.clear();
     std::int64_t least = old_bytes_;
     const Weight away = mask_.pairs(queries) - kept;
-    std::int64_t last = queries.begin;  // queries from here on have enough pairs
+    std::int64_t last = queries.begin;  // largest x from which on queries have enough pairs
     if (kept > 0) {
       std::int64_t enough = 0, blocks = (queries.size() + block_ - 1) / block_;
       while (blocks - enough > 1) {
@@ -278,7 +281,7 @@ class DocumentTiler {
 
   bool admissible(Weight kept) {
     Weight moved = 0;
-    std::size_t next = 0;  // tiles are in the order of shares, at most one for each
+    std::size_t next = 0;  // tiles are in the order of shares, at most one per share
     for (const Share& share : shares_) {
       const bool has = next < tiles_.size() && tiles_[next].server == share.server;
       const Weight more = (has ? tiles_[next++].pairs(mask_) : 0) - share.pairs;
@@ -293,7 +296,8 @@ class DocumentTiler {
     return within;
   }
 
-  /// No slower than the slowest, and not further below the tolerance than it is.
+  /// Whether a server with `more` pairs is no slower than the slowest and, if it loses pairs, not
+  /// below the tolerance.
   bool fits(Rank server, Weight more) const {
     const Weight load = loads_.load(server) + more;
     return loads_.excess(server, load) <= slowest_ && (more >= 0 || !loads_.below(server, load));
@@ -318,15 +322,15 @@ class DocumentTiler {
   std::int64_t block_;
   Loads& loads_;
   Flows flows_;
-  Weight slowest_ = 0;  // excess of a server
-  // Of the document at hand.
+  Weight slowest_ = 0;  // largest excess of a server
+  // The present document:
   Weights mask_;
   Rank home_ = 0;
   std::int64_t old_bytes_ = 0;
   std::vector<Held> held_;     // ascending by server
-  std::vector<Share> shares_;  // of servers that are not its home
+  std::vector<Share> shares_;  // of servers other than the home
   std::vector<Tile> tiles_;
-  std::vector<Tile> best_;  // with the home's
+  std::vector<Tile> best_;  // the home's tiles included
 };
 
 }  // namespace

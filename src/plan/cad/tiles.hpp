@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of one document cut into as many tiles as servers want shares of it.
+// Cuts the attention of one document into tiles, one for each server with a share of it.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,27 @@ struct Share {
   Weight pairs = 0;
 };
 
-/// Queries x keys of one document.
+/// A rectangle of queries x keys of one document on one server.
 struct Tile {
   Rank server = 0;
   Range q;
   Range k;
 
   Weight pairs(const Weights& mask) const { return mask.pairs(q, k); }
-  /// Rows that it needs; others see or are seen by nothing.
+  /// The rows that the tile needs: queries that see a key, and keys that are seen.
   Flow flow(const Weights& mask) const { return {mask.queries(q, k).size(), mask.key_rows(q, k)}; }
 };
 
-/// Cuts a tile into one for every share, no side below `block`, areas as near to the shares as that
-/// allows: into two groups of servers, along queries or along keys, whichever makes fewer rows
-/// needed twice, and so on. Appends to `tiles`; where blocks are too coarse a share may get none.
+/// Cuts a tile into one for every share, no side below `block`, with areas as near to the shares as
+/// that allows. Splits the servers into two groups and the tile along queries or keys, whichever
+/// moves fewer bytes, and continues with the parts. Appends to `tiles`; where blocks are too coarse
+/// a share may get none.
 /// @param shares  largest first
 void divide(const Weights& mask, const Tile& whole, std::span<const Share> shares,
             std::int64_t block, const Flows& flows, std::vector<Tile>& tiles);
 
-/// The shortest keys [0, c), at the precision of `block`, of which queries `q` see `pairs` or more.
+/// The smallest c, to an eighth of `block`, such that queries `q` see `pairs` or more pairs in keys
+/// [0, c).
 std::int64_t keys_for(const Weights& mask, Range q, Weight pairs, std::int64_t block);
 
 }  // namespace cadenza::plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vertical-slash attention: all who hold keys of a document compute with its last queries; the
-// owner of a head gets the masses of all keys and chooses.
+// Vertical-slash attention: all holders of a document's keys compute with its last queries; the
+// owner of a head gets the masses of all keys and chooses the pattern.
 #include "plan/index/method.hpp"
 
 namespace cadenza::plan {
@@ -22,7 +22,7 @@ std::vector<IndexNeed> needed_masses(const Workload& workload, const IndexParts&
 cost::IndexWork work_on_keys(const Workload& workload, const IndexParts& parts, std::size_t holder,
                              IndexRound round) {
   const OwnedIndex owned = owned_heads(workload, parts, holder);
-  double keys = 0;  // of all heads at home, or of the owned ones
+  double keys = 0;  // summed over heads: all keys at home, or all keys of owned heads
   for (const Home& home : parts.homes) {
     if (home.rank != parts.holders[holder] && round != IndexRound::mass) continue;
     keys += static_cast<double>(home.tokens.size()) * (round == IndexRound::mass
@@ -35,7 +35,7 @@ cost::IndexWork work_on_keys(const Workload& workload, const IndexParts& parts, 
 }  // namespace
 
 cost::IndexWork vertical_slash_work(IndexRound round, double keys, int head_dim) {
-  constexpr double kScores = SparseRule::kObserved;  // of a key
+  constexpr double kScores = SparseRule::kObserved;  // scores per key
   switch (round) {
     case IndexRound::observed:
       return {.flops = keys * kScores * 2 * head_dim};
@@ -43,7 +43,7 @@ cost::IndexWork vertical_slash_work(IndexRound round, double keys, int head_dim)
     case IndexRound::sum:
       return {.scores = keys * kScores};
     case IndexRound::mass:
-      return {.masses = keys * 2};  // of a key and of a diagonal
+      return {.masses = keys * 2};  // one of the key, one of its diagonal
     case IndexRound::pattern:
       break;
   }

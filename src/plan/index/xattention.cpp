@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // XAttention: the owner of some rows of a head gets their queries and all keys before their end,
-// and chooses alone.
+// and chooses the pattern without others.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace cadenza::plan {
 namespace {
 
-/// Rows of a causal triangle, whole blocks: the n-th of so many parts of equal areas.
+/// Rows, in whole blocks, of the n-th of `shares` parts of a causal triangle with equal areas.
 Range area_of(std::int64_t length, std::int64_t block, std::size_t n, std::size_t shares) {
   const std::int64_t rows = (length + block - 1) / block;
   const auto at = [&](std::size_t i) {
@@ -42,7 +42,7 @@ cost::IndexWork work_on_rows(const Workload& workload, const IndexParts& parts, 
                              IndexRound round) {
   const OwnedIndex owned = owned_rows(workload, parts, holder);
   if (round != IndexRound::observed || owned.empty()) return {};
-  const auto area = [&](std::int64_t side) {  // squares of that side
+  const auto area = [&](std::int64_t side) {  // squares of that side in the owned rows
     const auto triangle = [&](std::int64_t tokens) {
       const auto count = static_cast<double>((tokens + side - 1) / side);
       return count * (count + 1) / 2;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placements `colocated` and `all_gather`: attention stays where its queries are. With dedicated
-// servers every trainer has one server of its own choosing, without regard to load: the baseline
-// that CAD is measured against. Where a context group shares documents it is the all-gather of
-// Llama 3 (arXiv 2407.21783): all keys come at once. The collective brings all of the group; plans
-// do so if asked, for comparison with systems that use it, and else move what a rank's queries see.
+// servers, trainer t uses server t mod N whatever the loads: the baseline that CAD is measured
+// against. Where a context group shares documents, this is the all-gather of Llama 3 (arXiv
+// 2407.21783), which moves all keys at once. The collective moves all keys of the group; plans do
+// so on request (attention.gather), to compare with such systems, else only the keys that are seen.
 #include <algorithm>
 
 #include "cadenza/base/at.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The placements that share a sequence inside a context group and pass keys around: rings, head
-// splits and both.
+// Placements that share a sequence inside a context group: rings that pass keys around, splits of
+// the heads, and both combined.
 #include "cadenza/plan/plan.hpp"
 
 #include <algorithm>
@@ -14,35 +14,37 @@
 
 namespace cadenza::plan {
 
-/// A context group as ring positions of `head_parallel` ranks each: rank = position x head_parallel
-/// + slice. Every `inner_ring` positions are a node.
+/// Divides a context group into ring positions of `head_parallel` ranks each: rank = position x
+/// head_parallel + slice. Every `inner_ring` positions form a node.
 struct RingShape {
   int head_parallel = 1;  ///< divides the group and the heads
-  int inner_ring = 1;     ///< divides the group's positions; all of them: one plain ring
+  int inner_ring = 1;     ///< divides the number of positions; equal to it: one plain ring
 };
 
-/// Every rank computes one slice of the heads for all queries of its position.
+/// Makes a plan in which every rank computes one slice of the heads for all queries of its
+/// position.
 ///
-/// Head slices (stage 1, where there are several): Q, K and V of a position go to the ranks of the
-/// position that have their heads; in the last stage O and LSE go home. Ring: with P = inner_ring,
-/// at ring step t a rank has the keys of the position (t mod P) before its own on the node that is
-/// t / P before its own. It got them from the position before its own, or, where t is a multiple of
-/// P, from the same place on the node before; both held them a step (P steps) ago. A key leaves a
-/// position only if some later one on its way reads it, and ends at the last that does. The last
-/// stage has O and LSE; steps in which nothing moves and nothing runs have no stage.
+/// Head slices (stage 1, where there are several): Q, K and V of a position move to the ranks of
+/// the position that compute their heads; in the last stage O and LSE return. Ring: with P =
+/// inner_ring, at ring step t a rank has the keys of the position that is t mod P places and t / P
+/// nodes before its own. They come from the previous position of the node or, where t is a multiple
+/// of P, from the same place on the previous node, which had them one step (P steps) earlier. A key
+/// moves on only as far as the last position that reads it. Steps in which nothing moves and
+/// nothing runs have no stage.
 Plan ring_plan(const Workload& workload, const RingShape& shape);
 
 namespace {
 
 /// Rows of one ring position.
 struct Position {
-  std::vector<Home> queries;      ///< as they live on its ranks
-  std::vector<Home> keys;         ///< all of its tokens
-  std::vector<Home> all_queries;  ///< over its ranks: rank is 0 in both
-  std::vector<Home> all_keys;
+  std::vector<Home> queries;      ///< by rank
+  std::vector<Home> keys;         ///< by rank
+  std::vector<Home> all_queries;  ///< united over ranks, with rank 0
+  std::vector<Home> all_keys;     ///< united over ranks, with rank 0
 };
 
-/// The tokens of `row` that are in a set of tokens, ascending by document and token.
+/// Calls visit(Home) for the parts of `row` that lie in `set`, which is ascending by document and
+/// token.
 template <typename Visit>
 void for_each_common(const Home& row, const std::vector<Home>& set, Visit&& visit) {
   auto other = std::partition_point(set.begin(), set.end(), [&](const Home& o) {
@@ -77,7 +79,7 @@ class RingBuilder {
       add_group(std::span(positions).subspan(index(group * positions_), index(positions_)),
                 group * workload_.context);
     }
-    // Where masks are narrow, nothing moves and nothing runs in some steps.
+    // With narrow masks nothing moves and nothing runs in some steps.
     std::erase_if(stages_, [](const Stage& s) { return s.moves.empty() && s.tasks.empty(); });
     if (stages_.empty()) stages_.emplace_back();
     for (Stage& stage : stages_) sort_stage(stage);
@@ -127,8 +129,7 @@ class RingBuilder {
     }
   }
 
-  /// From the keys that positions read at every step to those that they get: those that a later
-  /// position gets from them as well.
+  /// Adds to the keys that a position reads at each step those that later positions get from it.
   void hand_on(std::vector<std::vector<Home>>& keys) const {
     for (int step = positions_ - 1; step >= 0; --step) {
       for (int own = 0; own < positions_; ++own) {
@@ -142,7 +143,7 @@ class RingBuilder {
     }
   }
 
-  // Positions as (node, place): see the header.
+  // Positions as (node, place in the node): see ring_plan().
   int before(int position, int nodes, int places) const {
     const int count = positions_ / inner_ring_;
     const int node = (position / inner_ring_ - nodes % count + count) % count;
@@ -162,7 +163,8 @@ class RingBuilder {
   }
   Stage& stage_of(int step) { return stages_[index(first_ + step)]; }
 
-  /// @param keys  of the position that any position gets
+  /// Moves Q, K and V of a position to the rank of a head slice, and O and LSE back.
+  /// @param keys  those of the position that some position reads
   void gather_slice(const Position& position, const std::vector<Home>& keys, Rank to, int slice) {
     for (const Home& row : position.queries) {
       if (row.rank == to) continue;
@@ -177,9 +179,9 @@ class RingBuilder {
     }
   }
 
-  /// Of all slices.
-  /// @param first  the rank that has the first slice
-  /// @return the keys that they read
+  /// Adds the tasks of a ring step for all slices of a position.
+  /// @param first  the rank of the first slice
+  /// @return the keys that the tasks read
   std::vector<Home> add_tasks(const Position& own, const Position& source, Rank first, int step) {
     std::vector<Home> keys;
     for (const Home& q : own.all_queries) {
@@ -210,9 +212,9 @@ class RingBuilder {
   }
 
   const Workload& workload_;
-  int slices_;      // of the heads
-  int inner_ring_;  // positions of a node
-  int positions_;   // of a group
+  int slices_;      // slices of the heads
+  int inner_ring_;  // positions per node
+  int positions_;   // positions per group
   int first_;       // stage of ring step 0
   std::vector<Stage> stages_;
 };
@@ -229,17 +231,16 @@ Plan ring_plan(const Workload& workload, const RingShape& shape) {
 }
 
 // Placements `ring`, `zigzag`, `striped` and `block_striped`: queries stay, keys and values go
-// round the context group. They differ in where tokens live and in what order they are counted
-// alone, so homes and workload.order say which of them it is (Ring Attention, arXiv 2310.01889;
-// Striped Attention, arXiv 2311.09431).
+// round the context group. They differ only in the homes of tokens and workload.order (Ring
+// Attention, arXiv 2310.01889; Striped Attention, arXiv 2311.09431).
 
 Plan ring(const Workload& workload) {
   return ring_plan(workload, {1, workload.context});
 }
 
-// Placement `double_ring`: rings of `inner_ring` ranks, a node each, inside a ring of nodes
-// (LoongTrain, arXiv 2406.18485). A rank sends as many keys as in one flat ring, but only once per
-// node to the next one.
+// Placement `double_ring`: rings of `inner_ring` ranks, one per node, inside a ring of nodes
+// (LoongTrain, arXiv 2406.18485). A rank sends as many keys as in one flat ring, but crosses nodes
+// only in every inner_ring-th step.
 
 Plan double_ring(const Workload& workload, std::int64_t inner_ring) {
   if (inner_ring < 1 || workload.context % inner_ring != 0) {
@@ -251,8 +252,8 @@ Plan double_ring(const Workload& workload, std::int64_t inner_ring) {
 }
 
 // Placement `ulysses` (DeepSpeed-Ulysses, arXiv 2309.14509): every rank of the context group
-// computes its share of the heads for the whole sequence. Key-value heads that several ranks read
-// go to each of them.
+// computes its share of the heads for the whole sequence. Each rank gets the key-value heads that
+// it reads, so some move to several ranks.
 
 Plan ulysses(const Workload& workload) {
   if (workload.shape.heads % workload.context != 0) {
@@ -264,8 +265,8 @@ Plan ulysses(const Workload& workload) {
   return ring_plan(workload, {workload.context, 1});
 }
 
-// Placement `ulysses_ring`: heads over `head_parallel` neighbouring ranks, a ring over such groups
-// (USP, arXiv 2405.07719; the 2-D attention of LoongTrain, arXiv 2406.18485).
+// Placement `ulysses_ring`: splits the heads over `head_parallel` neighbouring ranks, with a ring
+// of such groups (USP, arXiv 2405.07719; the 2-D attention of LoongTrain, arXiv 2406.18485).
 
 Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel) {
   if (head_parallel < 1 || workload.context % head_parallel != 0 ||

@@ -50,7 +50,8 @@ Json moves_of(const Stage& stage, int first_document) {
   return moves;
 }
 
-/// By ranges of queries, as the plan counts them: maps of counts, not of positions in the text.
+/// A task's positions by ranges of queries, as functions of the plan's counts, not of positions in
+/// the text.
 Json positions_of(const Workload& workload, const Task& task) {
   const PositionMap& map = task.q_positions;
   const std::int64_t length = workload.lengths[at(task.document)];
@@ -86,7 +87,7 @@ Json to_json(const Merge& merge, int first_document) {
           {"contributors", merge.contributors}};
 }
 
-/// By document: the shares of its pairs, in equal ranges of rows; null where it is dense.
+/// By document: the expected shares of its pairs, in equal ranges of rows; null where it is dense.
 Json density_of(const Workload& workload) {
   Json documents = Json::array();
   for (std::size_t i = 0; i < workload.density.size(); ++i) {
@@ -100,8 +101,8 @@ Json density_of(const Workload& workload) {
   return documents;
 }
 
-/// By document: the keys that each row of blocks of head 0 has active, and its columns; null where
-/// it is dense.
+/// By document: the active keys of each row of blocks and the columns, of head 0; null where it is
+/// dense.
 Json patterns_of(const SparseIndex& index) {
   Json documents = Json::array();
   for (int i = 0; i < index.documents(); ++i) {
@@ -211,23 +212,23 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
 
 namespace {
 
-constexpr std::int64_t kRows = 16;  // of a picture in characters
-constexpr std::size_t kPanels = 4;  // side by side
+constexpr std::int64_t kRows = 16;  // rows of a picture in characters
+constexpr std::size_t kPanels = 4;  // pictures side by side
 constexpr std::string_view kSymbols = "0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// The attention matrix of one document and one slice of its heads, in square cells; cell (row,
-/// column) stands for the query in its middle and the key in its middle.
+/// The servers of one document's attention matrix and one slice of heads, in square cells. A cell
+/// shows the server of the query and key in its middle.
 class Picture {
  public:
-  static constexpr Rank kMasked = -1;  ///< the key is behind the query
-  static constexpr Rank kNobody = -2;  ///< not computed by this plan: another half's queries
+  static constexpr Rank kMasked = -1;  ///< the query does not see the key
+  static constexpr Rank kNobody = -2;  ///< the plan does not compute it: queries of another half
 
-  /// Of a striped document, whose stripes are finer than cells, the first tokens are shown, a run a
-  /// cell.
+  /// Shows a whole document; of a striped one, whose stripes are finer than cells, only the first
+  /// tokens, one run per cell.
   Picture(const Plan& plan, int document, Range heads);
 
   std::int64_t size() const { return size_; }
-  std::int64_t tokens() const { return tokens_; }  ///< of the text that are shown
+  std::int64_t tokens() const { return tokens_; }  ///< tokens of the text that are shown
   Rank server(std::int64_t row, std::int64_t column) const {
     return servers_[at(row * size_ + column)];
   }
@@ -238,7 +239,7 @@ class Picture {
   std::vector<Rank> servers_;
 };
 
-/// How a plan counts the tokens at the text positions [0, count).
+/// The plan's counts of the tokens at text positions [0, count).
 std::vector<std::int64_t> counts_of_positions(const TokenOrder& order, std::int64_t length,
                                               std::int64_t count) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(count));
@@ -293,7 +294,7 @@ Picture::Picture(const Plan& plan, int document, Range heads) {
   }
 }
 
-/// Head ranges that the tasks of a document divide its heads into; one where they do not.
+/// The ranges into which the tasks of a document divide its heads.
 std::vector<Range> head_slices(const Plan& plan, int document) {
   std::vector<std::int64_t> edges = {0, plan.workload.shape.heads};
   for (const Stage& stage : plan.stages) {
@@ -310,7 +311,7 @@ std::vector<Range> head_slices(const Plan& plan, int document) {
   return slices;
 }
 
-/// At most kPanels, the longest first.
+/// The longest documents, at most kPanels, longest first.
 std::vector<int> longest_documents(const Plan& plan) {
   const std::vector<std::int64_t>& lengths = plan.workload.lengths;
   std::vector<int> documents(lengths.size());

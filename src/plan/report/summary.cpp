@@ -16,7 +16,7 @@
 namespace cadenza::plan {
 namespace {
 
-/// Whether `second` is for the rest of the queries of the same documents.
+/// Whether `second` covers the rest of the queries of the same documents.
 bool completes(const Workload& first, const Workload& second) {
   if (first.queries.empty() || second.queries.empty()) return false;
   if (first.lengths != second.lengths) return false;
@@ -30,10 +30,11 @@ bool completes(const Workload& first, const Workload& second) {
   return true;
 }
 
-/// By plan: the share of the layers that it is for. Sums are those of a layer, the mean of all.
+/// By plan: the share of the model's layers that it covers. Weighted by it, sums over plans are
+/// those of a mean layer.
 std::vector<double> layer_shares(const std::vector<Plan>& plans) {
   std::size_t layers = 0;
-  for (const Plan& plan : plans) {  // of the first tick
+  for (const Plan& plan : plans) {  // plans of the first tick
     if (&plan != &plans.front() && plan.workload.layers == plans.front().workload.layers) break;
     layers += plan.workload.layers.size();
   }
@@ -75,7 +76,7 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
   summary.total.workload.ranks = plans.front().workload.ranks;
   summary.total.workload.servers = plans.front().workload.servers;
   summary.total.workload.capacities = plans.front().workload.capacities;
-  add_totals(summary.total);  // zeros
+  add_totals(summary.total);  // makes the lists, all zeros
   const std::vector<double> parts = layer_shares(plans);
   std::vector<double> at_home = summary.total.cost_per_rank;
   std::vector<double> bytes = at_home;
@@ -126,7 +127,7 @@ namespace {
 /// A server's tasks of a document that read the same heads.
 using Key = std::tuple<Rank, int, std::int64_t, std::int64_t>;
 using Tasks = std::vector<const PlacedTask*>;
-/// By rank and document.
+/// Homes by rank and document.
 using HomesByRank = std::map<std::pair<Rank, int>, std::vector<Range>>;
 
 HomesByRank homes_of(const Workload& workload) {
@@ -141,13 +142,12 @@ Range read_keys(const Task& task) {
   return seen_keys(task.q, task.k, task.band);
 }
 
-/// Logarithm of the probability that a task reads a row of `keys` for none of its queries and
-/// heads.
+/// Logarithm of the probability that no query and head of a task reads a row of `keys`.
 double log_unread(const Workload& workload, const PlacedTask& placed, Range keys) {
   const Task& task = placed.task;
   const std::int64_t pairs = allowed_pairs(task.q, keys, task.band);
   if (pairs == 0) return 0;
-  // A row of blocks reads all of a block of keys or nothing.
+  // A row of blocks reads a whole block of keys or none of it.
   const TokenOrder& order = workload.order;
   const std::int64_t rows =
       order.natural() ? workload.sparse.block : std::min(workload.sparse.block, order.run);
@@ -158,7 +158,7 @@ double log_unread(const Workload& workload, const PlacedTask& placed, Range keys
   return blocks * heads * std::log1p(-placed.kept);
 }
 
-/// Where rows begin or end that are read by the same tasks, about as often.
+/// Edges of ranges of keys that the same tasks read, about equally often.
 std::vector<std::int64_t> cuts(std::int64_t length, const Tasks& tasks,
                                const std::vector<Range>& homes) {
   std::vector<std::int64_t> cuts;
@@ -173,8 +173,8 @@ std::vector<std::int64_t> cuts(std::int64_t length, const Tasks& tasks,
   return cuts;
 }
 
-/// Rows of K, and as many of V, of one document.
-/// @param homes  of the server
+/// Expected rows of K (and as many of V) of one document that a server's tasks read from elsewhere.
+/// @param homes  the server's homes of the document
 double rows_needed(const Workload& workload, const Tasks& tasks, const std::vector<Range>& homes) {
   const auto document = static_cast<std::size_t>(tasks.front()->task.document);
   const std::vector<std::int64_t> edges = cuts(workload.lengths[document], tasks, homes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's plans added up, for the table and for JSON: totals, keys moved beside keys needed, the
-// picture of a document.
+// Sums over a step's plans, for the table and JSON: totals, keys moved and keys needed, the picture
+// of a document.
 #pragma once
 
 #include <string>
@@ -12,20 +12,20 @@
 
 namespace cadenza::plan {
 
-/// Bytes of K and V, all servers together.
+/// Bytes of K and V, summed over servers.
 struct KeyBytes {
   std::int64_t moved = 0;
-  /// Rows that some task of a server reads and that do not live there, each counted once. Of sparse
-  /// attention an estimate: a task is expected to read a row unless all blocks of its queries leave
-  /// it out, each with the share of pairs that the plan expects to be left out.
+  /// Bytes of the rows that some task of a server reads and that do not live there, each counted
+  /// once. With sparse attention this is an estimate: a task reads a row unless all blocks of its
+  /// queries leave it out, each with the probability that the plan expects for a pair.
   double needed = 0;
   KeyBytes& operator+=(const KeyBytes& other);
 };
 
-/// Of a forward plan.
+/// The key bytes of a forward plan.
 KeyBytes key_bytes(const Plan& plan);
 
-// A step's plans added up and numbered: what all reports share.
+// --- Sums and numbers of a step's plans, which all reports share ---
 
 struct Summary {
   Plan total;  ///< cost and bytes per rank summed over plans; the first plan's pool; no stages
@@ -36,28 +36,29 @@ struct Summary {
 
 Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes);
 
-/// Of the i-th plan.
+/// The prediction of the i-th plan; at nominal rates where `notes` have none.
 Prediction prediction_of(const std::vector<Plan>& plans, std::size_t i, const StepNotes& notes);
-/// "machine h100"; cost::nominal_rates() where none is named.
+/// The basis of the predictions: "machine h100", or cost::nominal_rates() where none is named.
 std::string rates_of(const StepNotes& notes);
 
-/// ", layers 0-2,5"; empty where a plan is for all of them.
+/// ", layers 0-2,5"; empty where a plan covers all layers.
 std::string describe_layers(const Workload& workload);
 
-/// Where a plan stands in its step.
+/// The place of a plan in its step.
 struct Place {
   int tick = 0;
-  int half = 0;            ///< of the tick; 1: the second one, with the first one's documents
-  bool first = true;       ///< of its tick; the others are of other layers or halves of the same
+  int half = 0;            ///< half of the tick; 1 has the documents of 0
+  bool first = true;       ///< first plan of its tick; others cover other layers or the other half
   int first_document = 0;  ///< step-wide number of its document 0
 };
 
 std::vector<Place> places(const std::vector<Plan>& plans);
 
-// Who computes which cell of a document's attention matrix, in characters.
+// --- The picture of a document's attention matrix ---
 
-/// Pictures of the longest documents by text positions, side by side: a digit or letter for each
-/// rank, "." for masked cells, "-" for queries of another half; empty with more than 36 ranks.
+/// Draws the longest documents side by side, by text positions: a digit or letter for the rank that
+/// computes a cell, "." for masked cells, "-" for queries of another half. Empty with more than 36
+/// ranks.
 std::string draw(const Plan& plan, int first_document);
 
 }  // namespace cadenza::plan

@@ -92,7 +92,7 @@ std::string delays(const StepNotes& notes) {
                      *std::max_element(notes.delays.begin(), notes.delays.end()));
 }
 
-/// Empty where no keys move.
+/// The ratio of keys moved to keys needed, in words; empty where no keys move.
 std::string moved_over_needed(const std::vector<Plan>& plans, const KeyBytes& keys) {
   if (keys.moved == 0) return {};
   const bool expected = !plans.front().workload.density.empty();

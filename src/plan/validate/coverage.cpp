@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule `coverage`. If the mask of every task is the document's on its rectangle, no two tasks share
-// an allowed pair, and together they have as many pairs as the queries may see, then every pair is
-// covered exactly once: no pair is looked at alone, so million-token documents are checked in
-// microseconds.
+// Rule `coverage`. Every pair is covered exactly once if the mask of every task is the document's
+// on its rectangle, no two tasks share an allowed pair, and together they have as many pairs as the
+// queries see. As no pair is visited, million-token documents are checked in microseconds.
 #include <algorithm>
 #include <cmath>
 
@@ -22,7 +21,7 @@ bool share_pairs(const Task& a, const Task& b) {
 }
 
 void check_disjoint(const std::vector<const PlacedTask*>& tasks, Faults& faults) {
-  std::vector<const PlacedTask*> open;  // those whose queries reach the present one
+  std::vector<const PlacedTask*> open;  // tasks whose queries reach those of `next`
   for (const PlacedTask* next : tasks) {
     std::erase_if(open,
                   [&](const PlacedTask* task) { return task->task.q.end <= next->task.q.begin; });
@@ -68,11 +67,11 @@ void check_coverage(const Workload& workload, const DocumentView& view, Faults& 
   }
 }
 
-// Rule `totals`: what the plan says it costs is what its moves and tasks cost.
+// --- Rule `totals`: the plan's costs and bytes are those of its tasks and moves ---
 
 namespace {
 
-/// Costs are sums of integers in double: orders of summation differ by rounding alone.
+/// Whether two costs are equal. They are sums in double, which differ by rounding only.
 bool same_cost(double a, double b) {
   return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b));
 }

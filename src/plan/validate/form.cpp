@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold before a rule can be asked: ranks, documents and ranges exist.
+// Checks the form of a plan, on which the rules rely: ranks, documents and ranges exist.
 #include <algorithm>
 
 #include "cadenza/base/at.hpp"

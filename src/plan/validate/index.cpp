@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule `index`: whoever needs a part of the index of sparse attention gets it, once, from the one
-// who has it.
+// Rule `index`: every rank that needs a part of the index of sparse attention gets it once, from a
+// rank that has it.
 #include "cadenza/plan/index.hpp"
 
 #include <algorithm>
@@ -101,7 +101,8 @@ class IndexRule {
     }
   }
 
-  /// Tokens of `what` that come to a rank and those that it holds are all that it needs, each once.
+  /// Checks that the tokens of `what` that arrive at a rank and those that it holds are exactly the
+  /// needed ones, each once.
   void check_arrivals(const IndexParts& parts, IndexRound round, Tensor what) {
     std::vector<IndexNeed> needs;
     for (std::size_t n = 0; n < parts.holders.size(); ++n) {
@@ -154,7 +155,7 @@ class IndexRule {
     }
   }
 
-  /// Where the rows of a need lie.
+  /// The homes of the rows of a need.
   std::vector<Home> needed_at_home(const IndexParts& parts, const IndexNeed& need) const {
     std::vector<Home> found;
     if (need.tokens.empty()) return found;
@@ -169,7 +170,7 @@ class IndexRule {
         homes, [&](const Home& home) { return home.rank == rank && home.tokens.contains(tokens); });
   }
 
-  /// Every holder tells every other once.
+  /// Checks that every holder sends to every other once.
   void check_pairs(const IndexParts& parts, IndexRound round) {
     std::map<std::pair<Rank, Rank>, int> told;
     for (const Move& move : moves(round)) {
@@ -194,8 +195,8 @@ class IndexRule {
     }
   }
 
-  /// A server has the patterns of its tasks' heads and rows: as their owner, or from the owner,
-  /// once.
+  /// Checks that a server has the patterns of its tasks' heads and rows: as their owner or, once,
+  /// from the owner.
   void check_patterns(const IndexParts& parts) {
     std::map<std::pair<Rank, std::int64_t>, std::vector<Range>> has;  // by server and head
     for (std::size_t n = 0; n < parts.holders.size(); ++n) {
@@ -234,7 +235,7 @@ class IndexRule {
                            ? placed.task.q
                            : Range{0, workload_.lengths[at(placed.task.document)]};
     for (std::int64_t head = placed.task.heads.begin; head < placed.task.heads.end; ++head) {
-      std::int64_t end = rows.begin;  // rows before it are there
+      std::int64_t end = rows.begin;  // rows before it are present
       for (const Range& part : has[{placed.server, head}]) {
         if (part.begin <= end) end = std::max(end, part.end);
       }

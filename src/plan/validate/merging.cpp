@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rule `merging`: partial results reach their owner exactly once, after all their parts were
-// computed, and the merges say from whom they come.
+// computed, and the merges name the servers that they come from.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -12,7 +12,7 @@
 namespace cadenza::plan {
 namespace {
 
-/// What happens to rows of a document on one server.
+/// Events in the life of a document's rows on one server.
 enum class Event { computed, received, returned };
 
 struct Entry {
@@ -21,22 +21,22 @@ struct Entry {
   std::size_t stage = 0;
   Range tokens;
   Range heads;
-  const Move* move = nullptr;  ///< of `returned`
+  const Move* move = nullptr;  ///< for `returned`
 };
 
-/// What one server did about one cell.
+/// A server's events on one cell.
 struct ServerState {
   bool touched = false;
   bool computed = false;
   std::size_t last_stage = 0;
-  std::array<int, 2> returned = {};  ///< to the owner, by result
+  std::array<int, 2> returned = {};  ///< returns to the owner, by result
 };
 
 struct Cell {
   Rank owner = -1;
   int merges = 0;
   std::vector<Rank> computed;  ///< servers, ascending
-  ServerState part;            ///< of the server that is looked at
+  ServerState part;            ///< state of the server that is being checked
 };
 
 /// Queries or keys of one document.
@@ -65,7 +65,7 @@ class Side {
     }
   }
 
-  /// After check_returns.
+  /// Checks the merges; call check_returns first.
   void check_merges(Range queries, Faults& faults) {
     for (const Merge* merge : view_.merges) {
       grid_.for_each(merge->tokens, merge->heads, [&](std::size_t c) {
@@ -98,7 +98,7 @@ class Side {
       if (is_key_side(move->what) != keys_) continue;
       if (result(move->what) < results_.size()) {
         entries_.push_back({move->from, Event::returned, stage, move->tokens, move->heads, move});
-      } else if (keys_) {  // keys that came: their (zero) gradient may return
+      } else if (keys_) {  // received keys: their gradient (perhaps zero) may return
         entries_.push_back({move->to, Event::received, stage, move->tokens, move->heads});
       }
     }
@@ -195,7 +195,7 @@ class Side {
   Range all_heads_;
   Grid grid_;
   std::vector<Cell> cells_;
-  std::vector<Entry> entries_;  // by server, what is returned last
+  std::vector<Entry> entries_;  // by server, returns last
 };
 
 }  // namespace

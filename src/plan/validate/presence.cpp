@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules `presence`: what every rank holds, stage by stage; and `need`: what it was sent for.
+// Rule `presence`: ranks hold the rows that they read or send, stage by stage. Rule `need`: ranks
+// use the rows that they were sent.
 #include <algorithm>
 #include <span>
 #include <tuple>
@@ -21,14 +22,14 @@ struct Rows {
   }
 };
 
-/// Rows that came to a rank and stay there.
+/// Rows that arrived at a rank, where they stay.
 struct Arrival {
   Rank rank = 0;
   Tensor what = Tensor::q;
   Rows rows;
-  std::size_t ready = 0;  ///< from which stage on tasks may use them; a stage later they may go on
+  std::size_t ready = 0;  ///< first stage whose tasks may use them; moves one stage later
   const Move* move = nullptr;
-  std::int64_t reach = 0;  ///< how far it and those before it at its place reach
+  std::int64_t reach = 0;  ///< largest end of it and earlier ones at its place
   auto place() const { return std::tuple(rank, what); }
 };
 
@@ -40,7 +41,7 @@ struct Use {
   auto place() const { return std::tuple(rank, what); }
 };
 
-/// Those of one place and heads that overlap or touch are one.
+/// Joins uses of one place and heads that overlap or touch.
 void unite(std::vector<Use>& uses) {
   const auto key = [](const Use& u) {
     return std::tuple(u.place(), u.rows.heads.begin, u.rows.heads.end, u.rows.tokens.begin);
@@ -67,7 +68,7 @@ class Presence {
            Faults& faults)
       : workload_(workload), homes_(homes), view_(view), pass_(pass), faults_(faults) {}
 
-  /// Rows that servers kept from an earlier pass.
+  /// Adds the rows that servers kept from the forward pass.
   void keep(const DocumentView& forward) {
     for (const auto& [stage, move] : forward.moves) {
       if (!is_result(move->what)) arrive(*move, 0);
@@ -90,8 +91,8 @@ class Presence {
     for (const auto& [stage, placed] : view_.tasks) check_task(*placed, stage);
   }
 
-  /// What arrived in this pass is read there or sent on.
-  /// @param all_keys  keys and values may arrive unread
+  /// Checks that rows that arrived in this pass are read there or sent on.
+  /// @param all_keys  whether keys and values may arrive unread
   void check_need(bool all_keys) {
     std::vector<Use> sent;
     std::vector<Use> uses;
@@ -117,7 +118,7 @@ class Presence {
   }
 
  private:
-  /// @param sent, uses  of one place
+  /// Checks one place (rank and tensor).
   void check_need(std::span<const Use> sent, std::span<const Use> uses) {
     Grid grid;
     for (const std::span<const Use> list : {sent, uses}) {
@@ -138,7 +139,7 @@ class Presence {
     }
   }
 
-  /// Calls visit(Tensor, Rows) for what a task reads.
+  /// Calls visit(Tensor, Rows) for all rows that a task reads.
   template <typename Visit>
   void for_each_input(const Task& task, Visit&& visit) const {
     for (const Tensor what : pass_.query_inputs) visit(what, Rows{task.q, task.heads});
@@ -161,7 +162,7 @@ class Presence {
   }
 
   void check_once() {
-    std::vector<const Arrival*> open;  // those whose rows reach the present ones
+    std::vector<const Arrival*> open;  // arrivals whose rows reach those of `next`
     for (const Arrival& next : arrivals_) {
       std::erase_if(open, [&](const Arrival* a) {
         return a->place() != next.place() || a->rows.tokens.end <= next.rows.tokens.begin;
@@ -177,7 +178,8 @@ class Presence {
     }
   }
 
-  // Rows at home and rows received never overlap, so areas add up.
+  // Number of rows x heads that a rank holds. Rows at home and received never overlap: areas add
+  // up.
   std::int64_t held(Rank rank, Tensor what, const Rows& rows, std::size_t stages) const {
     std::int64_t count = homes_.held(rank, view_.document, rows.tokens) * rows.heads.size();
     if (count == rows.size()) return count;
@@ -212,7 +214,8 @@ class Presence {
     check_half(placed);
   }
 
-  /// While the first half of a document is computed its second half has no keys yet.
+  /// Checks that a task of a document's first half reads no keys of the second, which do not exist
+  /// yet.
   void check_half(const PlacedTask& placed) {
     const auto document = static_cast<std::size_t>(view_.document);
     const Range queries = workload_.queries_of(document);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the validator's rules share: the pass they check, the plan by document, and the list of
+// Shared by the validator's rules: the pass that they check, the plan by document, and the list of
 // faults.
 #pragma once
 
@@ -15,15 +15,15 @@
 
 namespace cadenza::plan {
 
-/// What tasks read and produce in a pass. LSE is a result of the forward and an input of the
-/// backward one.
+/// The tensors that tasks read and produce in a pass. LSE is a result of the forward pass and an
+/// input of the backward pass.
 struct Pass {
   std::string_view name;
   std::vector<Tensor> query_inputs;
   std::vector<Tensor> key_inputs;
   std::vector<Tensor> query_results;
   std::vector<Tensor> key_results;
-  double cost_ratio = 1;  ///< cost of a task over its forward FLOPs
+  double cost_ratio = 1;  ///< cost of a task divided by its forward FLOPs
 
   bool reads(Tensor what) const;
   bool produces(Tensor what) const;
@@ -34,7 +34,7 @@ const Pass& backward_pass();
 /// Faults found so far, one line each.
 class Faults {
  public:
-  /// @param prefix  begins every line, before the rule's name
+  /// @param prefix  begins every line
   explicit Faults(std::string prefix) : prefix_(std::move(prefix)) {}
 
   template <typename... Args>
@@ -55,7 +55,7 @@ std::string describe(Band band);    ///< "keys i-inf to i+0"
 std::string describe(const Move& move);
 std::string describe(const PlacedTask& placed);
 
-/// A plan's parts that concern one document, in order of stages.
+/// The parts of a plan that belong to one document, in order of stages.
 struct DocumentView {
   template <typename Part>
   struct Staged {
@@ -69,17 +69,16 @@ struct DocumentView {
 };
 std::vector<DocumentView> by_document(const Plan& plan);
 
-// The rules. The first must find nothing before the others may look: they rely on indices and
-// ranges.
+// --- The rules. check_form must find no fault before others run: they rely on its ranges ---
 void check_form(const Plan& plan, const Pass& pass, Faults& faults);
 void check_coverage(const Workload& workload, const DocumentView& view, Faults& faults);
-/// @param kept  a forward plan's part whose inputs servers kept; none: nullptr
+/// @param kept  the forward plan's view where servers kept its inputs, else null
 void check_presence(const Workload& workload, const Homes& homes, const DocumentView& view,
                     const Pass& pass, const DocumentView* kept, bool gathers_all, Faults& faults);
-/// @param merged  the plan's merges must name each row's owner and contributors
+/// @param merged  whether the plan's merges must name each row's owner and contributors
 void check_merging(const Workload& workload, const Homes& homes, const DocumentView& view,
                    const Pass& pass, bool merged, Faults& faults);
-/// @param makes  the plan makes the index; otherwise its owners have it
+/// @param makes  whether the plan makes the index; otherwise owners have it already
 void check_index(const Plan& plan, bool makes, Faults& faults);
 void check_totals(const Plan& plan, const Pass& pass, Faults& faults);
 

@@ -109,7 +109,7 @@ bool same_workload(const Workload& a, const Workload& b) {
          a.queries == b.queries && a.layers == b.layers;
 }
 
-/// Whether a document never leaves its one home: nothing moves, so nothing can be missing.
+/// Whether a document lives on one rank and all of it is computed there: no row can be missing.
 bool stays_home(const Homes& homes, const DocumentView& view) {
   const std::span<const Home> parts = homes.of(view.document);
   return view.moves.empty() && parts.size() == 1 &&

@@ -61,8 +61,8 @@ void unite(std::vector<Home>& rows) {
 
 namespace {
 
-/// Cuts lengths into chunks of one group. What does not divide goes to the ranks in turn or, of
-/// unequal ranks, to those that earlier documents left behind, so that shares hold over documents.
+/// Cuts lengths into the chunks of one group. Tokens that do not divide go to the ranks in turn or,
+/// with unequal ranks, to those that earlier documents left behind: shares hold over documents.
 class Cutter {
  public:
   explicit Cutter(const Cut& cut)
@@ -71,7 +71,7 @@ class Cutter {
                cut.capacities.end()),
         given_(chunks(), 0) {}
 
-  /// Ends of the chunks of a length; chunk i belongs to rank_of(i).
+  /// Ends of the chunks of the next document; chunk i belongs to rank_of(i).
   std::vector<std::int64_t> ends(std::int64_t length) {
     return equal_ ? equal_ends(length) : proportional_ends(length);
   }
@@ -91,14 +91,15 @@ class Cutter {
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(count), length / count);
     for (std::int64_t i = 0; i < length % count; ++i) {
       const int rank = static_cast<int>(next_++ % cut_.ranks);
-      const bool second = i >= cut_.ranks;  // the rank has one more already
+      const bool second = i >= cut_.ranks;  // the rank's first chunk has one more already
       ++sizes[at(second ? count - 1 - rank : rank)];
     }
     std::partial_sum(sizes.begin(), sizes.end(), sizes.begin());
     return sizes;
   }
 
-  /// The first i chunks of all documents so far hold their part of all tokens so far.
+  /// Chooses ends such that the first i chunks of all documents so far, together, hold their share
+  /// of all tokens so far.
   std::vector<std::int64_t> proportional_ends(std::int64_t length) {
     __extension__ using Wide = __int128;
     std::vector<std::int64_t> ends(chunks());
@@ -122,11 +123,11 @@ class Cutter {
   bool equal_;
   std::int64_t next_ = 0;            // rank that gets the next token that does not divide
   std::int64_t total_ = 0;           // tokens so far
-  std::vector<std::int64_t> given_;  // those of the first chunks, up to each
+  std::vector<std::int64_t> given_;  // by chunk: tokens so far of it and those before it
 };
 
-/// Brings long stripes to ranks with few tokens: the sum of squared tokens is smallest. Of equal
-/// ones the first from the rank with the fewest tokens on.
+/// The offset of stripes that minimizes the sum of squared tokens of ranks: long stripes go to
+/// ranks with few tokens. Ties go to the first offset from the rank with fewest tokens on.
 std::size_t best_offset(const std::vector<Range>& stripes, const std::vector<std::int64_t>& held) {
   const std::size_t count = held.size();
   const auto least =
@@ -153,7 +154,7 @@ std::vector<Home> shard(std::span<const std::int64_t> lengths, int first, const 
   const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   std::vector<std::int64_t> ends;
   if (!cut.documents) ends = cutter.ends(total);
-  std::int64_t start = 0;  // of the document in the sequence
+  std::int64_t start = 0;  // position of the document in the sequence
   for (std::size_t document = 0; document < lengths.size(); ++document) {
     if (cut.documents) {
       ends = cutter.ends(lengths[document]);
@@ -247,14 +248,14 @@ double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks,
                        std::span<const std::int64_t> capacities) {
   constexpr std::int64_t kTile = 128;
   std::vector<double> tiles(static_cast<std::size_t>(ranks), 0.0);
-  std::map<int, std::int64_t> lengths;  // homes cover their documents
+  std::map<int, std::int64_t> lengths;  // by document: its homes cover it
   for (const Home& home : homes) {
     std::int64_t& length = lengths[home.document];
     length = std::max(length, home.tokens.end);
   }
   for (const Home& home : homes) {
     const Mask of_document = mask.within(lengths[home.document]);
-    // A tile of queries reaches the keys up to its end, less whole tiles that it does not see.
+    // A tile of queries costs the tiles of keys up to its end, except those that it does not see.
     std::int64_t end = (home.tokens.begin + kTile - 1) / kTile;
     for (std::int64_t begin = home.tokens.begin; begin < home.tokens.end; begin += kTile) {
       const Range queries{begin, std::min(begin + kTile, home.tokens.end)};
@@ -273,11 +274,11 @@ double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks,
   return tiles.empty() ? 0.0 : *std::max_element(tiles.begin(), tiles.end());
 }
 
-// The two halves of a tick in ping-pong: one computes while the other's rows travel.
+// --- The two halves of a tick in ping-pong: one computes while the other's rows travel ---
 
 namespace {
 
-/// By document: how many of its first queries are in the first half.
+/// By document: number of its first queries that belong to the first half.
 std::vector<std::int64_t> cuts_of(const Workload& workload) {
   std::vector<Rank> group(workload.lengths.size(), 0);
   for (const Home& home : workload.homes) {

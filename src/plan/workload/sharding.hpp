@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tokens live: how a context group shares the tokens of its microbatch, and the homes that
-// follow, by document.
+// Homes of tokens: how a context group shares the tokens of its microbatch, and an index of homes
+// by document.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class Homes {
   /// Homes of a document, ascending by token.
   std::span<const Home> of(int document) const;
 
-  /// How many of `tokens` live on `rank`.
+  /// Number of `tokens` that live on `rank`.
   std::int64_t held(Rank rank, int document, Range tokens) const;
 
   bool holds(Rank rank, int document, Range tokens) const {
@@ -30,7 +30,7 @@ class Homes {
   void for_each_part(int document, Range tokens, Visit&& visit) const {
     if (tokens.empty()) return;
     const std::span<const Home> homes = of(document);
-    // Documents over many ranks have many homes: begin at the first that reaches `tokens`.
+    // Documents over many ranks have many homes, so begin at the first that reaches `tokens`.
     auto home = std::partition_point(homes.begin(), homes.end(),
                                      [&](const Home& h) { return h.tokens.end <= tokens.begin; });
     for (; home != homes.end() && home->tokens.begin < tokens.end; ++home) {
@@ -40,38 +40,39 @@ class Homes {
 
  private:
   std::vector<Home> homes_;           // ascending by (document, token)
-  std::vector<std::size_t> offsets_;  // of each document in homes_, and the end
+  std::vector<std::size_t> offsets_;  // begin of each document in homes_, and the end
 };
 
 /// Sorts rows by (document, rank, token) and joins those of one rank that overlap or touch.
 void unite(std::vector<Home>& rows);
 
-// How a context group shares the tokens of its microbatch. Any length: ranks' tokens differ by one
-// (block-striped: by less than two runs), documents shorter than the group leave some ranks without
-// a part.
+// --- Sharing the tokens of a microbatch in a context group ---
+// Documents may have any length: the tokens of ranks differ by one (block-striped: by less than two
+// runs), and a document shorter than the group leaves some ranks without a part.
 
-/// One rank of the group has a contiguous chunk (`chunks` = 1), or two of 2 x ranks chunks, the
-/// r-th from either end (`chunks` = 2), so that causal attention costs all ranks the same.
+/// How sequences are cut. Each rank gets one contiguous chunk (`chunks` = 1) or two of 2 x ranks
+/// chunks, the r-th from either end (`chunks` = 2), so that causal attention costs all ranks the
+/// same.
 struct Cut {
   int ranks = 1;
   int chunks = 1;
-  bool documents = true;  ///< every document is cut, or the whole microbatch as one sequence
-  /// Of each rank (Workload::capacities): it gets tokens in proportion, and with two chunks causal
-  /// attention in proportion as well. Empty: all alike.
+  bool documents = true;  ///< cut every document, else the whole microbatch as one sequence
+  /// By rank (Workload::capacities): it gets tokens and, with two chunks, causal attention in
+  /// proportion. Empty: all are equal.
   std::vector<std::int64_t> capacities = {};
 };
 
-/// Homes of documents `first`, `first` + 1, ... of these lengths; ranks count from 0. Ascending by
-/// (document, token); touching parts on one rank are one home.
+/// Homes of documents `first`, `first` + 1, ... with these lengths; ranks count from 0. Ascending
+/// by (document, token); touching parts on one rank are one home.
 std::vector<Home> shard(std::span<const std::int64_t> lengths, int first, const Cut& cut);
 
-/// Stripe c of a document goes to rank (c + offset) mod ranks, with the offset that leaves the
-/// ranks most equal.
+/// Homes of striped documents: stripe c goes to rank (c + offset) mod ranks, with the offset per
+/// document that makes the ranks most equal.
 std::vector<Home> shard_stripes(std::span<const std::int64_t> lengths, int first,
                                 const TokenOrder& order);
 
-/// Ping-pong: how many first tokens of every document are in the first half of a group's tokens,
-/// which documents fill in their order. At most one document is in both halves.
+/// Ping-pong: number of first tokens of every document in the first half of a group's tokens, which
+/// documents fill in order. At most one document is in both halves.
 std::vector<std::int64_t> half_cuts(std::span<const std::int64_t> lengths);
 
 /// Cuts every rank's rows, one document after another, into `parts` that differ by one row: rank r
@@ -81,10 +82,9 @@ std::vector<Home> split_ranks(std::span<const Home> homes, int ranks, int parts)
 /// Joins touching parts of a document on one rank; ascending by (document, token).
 void join_homes(std::vector<Home>& homes);
 
-/// What WLB-LLM chooses a microbatch's sharding by: the attention of the slowest rank, where every
-/// query sees its document so far; with `capacities` of the ranks, in what a full one computes in
-/// the same time. Kernels work in tiles of 128 queries and 128 keys, so that each part of a
-/// document costs its tiles, the cut ones whole: in units of such tiles.
+/// The attention of the slowest rank, in tiles of 128 queries x 128 keys, by which WLB-LLM chooses
+/// a microbatch's sharding. Kernels work in such tiles, so a part of a tile costs a whole one. With
+/// `capacities`, a rank's tiles are scaled to those of a full rank in the same time.
 double predicted_tiles(const Mask& mask, std::span<const Home> homes, int ranks,
                        std::span<const std::int64_t> capacities = {});
 

@@ -8,8 +8,8 @@
 namespace cadenza::plan {
 namespace {
 
-/// A document's runs: run i is tokens [i * run, (i + 1) * run) of the text and belongs to stripe
-/// i mod stripes; the last one may be shorter.
+/// The runs of a document: run i is tokens [i * run, (i + 1) * run) of the text and belongs to
+/// stripe i mod stripes; the last run may be shorter.
 struct Runs {
   Runs(const TokenOrder& order, std::int64_t length)
       : stripes(order.stripes),
@@ -19,7 +19,7 @@ struct Runs {
 
   /// Stripe of the last, perhaps shorter run.
   std::int64_t last() const { return (count - 1) % stripes; }
-  /// Runs in all stripes before one.
+  /// Number of runs in all stripes before `stripe`.
   std::int64_t before(std::int64_t stripe) const {
     return stripe * (count / stripes) + std::min(stripe, count % stripes);
   }
@@ -30,7 +30,7 @@ struct Runs {
   std::int64_t stripes, run, count, missing;
 };
 
-/// How many tokens of a stripe stand before text position `end`.
+/// Number of tokens of a stripe before text position `end`.
 std::int64_t stripe_prefix(const TokenOrder& order, std::int64_t length, std::int64_t stripe,
                            std::int64_t end) {
   end = std::clamp<std::int64_t>(end, 0, length);
@@ -57,7 +57,7 @@ std::int64_t divide_down(std::int64_t a, std::int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
 
-/// A document as a workload counts it.
+/// A document in a workload's order of tokens.
 struct Counted {
   Counted(const Workload& workload, int document)
       : order(workload.order),
@@ -69,7 +69,7 @@ struct Counted {
   std::int64_t prefix(std::int64_t stripe, std::int64_t end) const {
     return stripe_prefix(order, length, stripe, end);
   }
-  /// Tokens of a stripe that stand in `text`.
+  /// Counts of the tokens of a stripe that lie in `text`.
   Range inside(std::int64_t stripe, Range text) const {
     const std::int64_t begin = tokens(stripe).begin;
     return {begin + prefix(stripe, text.begin), begin + prefix(stripe, text.end)};
@@ -80,8 +80,8 @@ struct Counted {
   Mask mask;
 };
 
-/// Queries of stripe `a` and keys of stripe `b` where all runs are one token: a band of the text
-/// is a band of the counts.
+/// The band, in counts, of queries of stripe `a` and keys of stripe `b` for a band of the text. All
+/// runs must be one token.
 Band band_of_counts(const Counted& document, Band band, std::int64_t a, std::int64_t b) {
   const std::int64_t stripes = document.order.stripes;
   Band counts = Band::full();
@@ -90,8 +90,8 @@ Band band_of_counts(const Counted& document, Band band, std::int64_t a, std::int
   return counts.shifted(document.tokens(b).begin - document.tokens(a).begin);
 }
 
-/// The first queries of `task` for which both edges of the band stay in one run of the text each.
-/// An edge that is in a run of stripe `b` is a diagonal; any other is the same for all of them.
+/// The task of the first queries of `task` for which each edge of the band stays in one run of the
+/// text. An edge in a run of stripe `b` is a diagonal; any other is the same for all these queries.
 Task first_step(const Counted& document, Task task, Band band, std::int64_t b) {
   const std::int64_t run = document.order.run;
   const std::int64_t begin = document.tokens(b).begin;
@@ -122,15 +122,15 @@ Task first_step(const Counted& document, Task task, Band band, std::int64_t b) {
   return task;
 }
 
-/// Calls visit(Task) for the parts of queries of stripe `a` and keys of stripe `b`.
+/// Calls visit(Task) for parts with one band each of queries of stripe `a` and keys of stripe `b`.
 template <typename Visit>
 void for_each_part(const Counted& document, Task task, Band band, std::int64_t a, std::int64_t b,
                    Visit&& visit) {
-  // Counts of one stripe are in the order of the text.
+  // Within a stripe, counts are in the order of the text.
   const bool same_order = a == b && !band.has_low() && (band.high == 0 || !band.has_high());
   if (document.order.run == 1 || same_order) {
     task.band = same_order ? band : band_of_counts(document, band, a, b);
-    // Between two keys of a stripe there may be none that the band allows.
+    // A narrow band may lie between two keys of a stripe.
     if (task.band.low <= task.band.high) visit(task);
     return;
   }
@@ -160,10 +160,10 @@ std::int64_t sum_above(const Counted& document, std::int64_t stripe, std::int64_
          sum_of_positions(document.order, stripe, first) + shift * (count - first);
 }
 
-/// Pairs of the first `count` tokens of a stripe with the keys of a region.
+/// Allowed pairs of the first `count` tokens of a stripe with the keys of a region.
 std::int64_t pairs_of_first(const Counted& document, std::int64_t stripe, std::int64_t count,
                             const Region& region) {
-  // Keys of the region before position + shift, over the tokens.
+  // Sum over the tokens of the number of the region's keys before position + shift.
   const auto before = [&](std::int64_t shift) {
     return sum_above(document, stripe, count, shift - region.k.begin) -
            sum_above(document, stripe, count, shift - region.k.end);
@@ -208,11 +208,11 @@ Range stripe_tokens(const TokenOrder& order, std::int64_t length, std::int64_t s
 std::int64_t stripe_of(const TokenOrder& order, std::int64_t length, std::int64_t token) {
   if (order.natural()) return 0;
   const Runs runs(order, length);
-  // As if the last run were whole.
+  // Count as if the last run were whole.
   if (token >= runs.begin(runs.last() + 1)) token += runs.missing;
   const std::int64_t run = token / order.run;
   const std::int64_t each = runs.count / runs.stripes;
-  const std::int64_t longer = runs.count % runs.stripes;  // stripes with one run more
+  const std::int64_t longer = runs.count % runs.stripes;  // number of stripes with one run more
   if (run < longer * (each + 1)) return run / (each + 1);
   return longer + (run - longer * (each + 1)) / each;
 }

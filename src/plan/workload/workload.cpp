@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks hold which tokens of a tick, as the placement wants them.
+// Makes the workload of a tick: which ranks hold which tokens, as the placement requires.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace {
 AttentionShape attention_shape(const config::Experiment& experiment) {
   const std::int64_t tensor = experiment.parallel.tensor;
   AttentionShape shape;
-  // Tensor-parallel ranks follow the same plan, each on its own heads.
+  // Tensor-parallel ranks follow one plan, each for its own heads.
   shape.heads = static_cast<int>(experiment.model.heads / tensor);
   shape.kv_heads = static_cast<int>(experiment.model.kv_heads / tensor);
   shape.head_dim = static_cast<int>(experiment.model.head_dim());
@@ -29,7 +29,7 @@ TokenOrder token_order(const config::Experiment& experiment) {
   return {experiment.parallel.context, blocks ? experiment.attention.block : 1};
 }
 
-/// Of every `parts` neighbouring ranks together.
+/// Sums of the capacities of every `parts` neighbouring ranks.
 std::vector<std::int64_t> joined(std::span<const std::int64_t> capacities, int parts) {
   std::vector<std::int64_t> sums(capacities.size() / static_cast<std::size_t>(parts), 0);
   for (std::size_t rank = 0; rank < capacities.size(); ++rank) {
@@ -39,7 +39,7 @@ std::vector<std::int64_t> joined(std::span<const std::int64_t> capacities, int p
 }
 
 /// Homes of one group's documents, ranks counted from 0.
-/// @param capacities  of the group's ranks; empty: all alike. Stripes are for equal ranks
+/// @param capacities  of the group's ranks; empty: all are equal. Stripes ignore them
 std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& order,
                         std::span<const std::int64_t> capacities,
                         std::span<const std::int64_t> lengths, int first) {
@@ -64,7 +64,7 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
   return tiles(sequence) < tiles(documents) ? sequence : documents;
 }
 
-/// In ping-pong the ranks share each half: all have rows for both.
+/// Homes for ping-pong: the ranks share each half, so that all have rows of both.
 std::vector<Home> share_halves(const config::Experiment& experiment,
                                std::span<const std::int64_t> capacities,
                                std::span<const std::int64_t> lengths, int first) {
@@ -81,8 +81,8 @@ std::vector<Home> share_halves(const config::Experiment& experiment,
   return homes;
 }
 
-/// Of a group's ranks, for sharding: pipeline stages hand a microbatch on row by row, so that all
-/// groups of a replica share it alike, as their slowest rank can.
+/// Capacities of a group's ranks for sharding. Pipeline stages pass a microbatch on row by row, so
+/// all groups of a replica share it in the same way, by the slowest of their ranks.
 std::vector<std::int64_t> group_capacities(const Workload& workload,
                                            const config::Parallel& parallel, std::size_t groups,
                                            std::size_t group) {
