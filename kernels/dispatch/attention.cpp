@@ -16,7 +16,7 @@
 #include "../tasks/check_list.hpp"
 #include "../tasks/sparse_rows.hpp"
 #include "cadenza/base/error.hpp"
-#include "cadenza/base/pass.hpp"
+#include "cadenza/base/task.hpp"
 
 namespace cadenza::kernels {
 namespace {

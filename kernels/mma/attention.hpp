@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cadenza/base/pass.hpp"
+#include "cadenza/base/task.hpp"
 #include "cadenza/kernels/attention.hpp"
 
 namespace cadenza::kernels::mma {

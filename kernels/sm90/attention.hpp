@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cadenza/base/pass.hpp"
+#include "cadenza/base/task.hpp"
 #include "cadenza/kernels/attention.hpp"
 
 namespace cadenza::kernels::sm90 {

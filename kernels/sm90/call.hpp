@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../device/call.hpp"
-#include "cadenza/base/pass.hpp"
+#include "cadenza/base/task.hpp"
 #include "problem.hpp"
 
 namespace cadenza::kernels::sm90 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: subcommands, options, help.
+// The command line (subcommands, options, help) and the subcommands. Each runs a part of:
+// experiment -> documents -> batch -> plan -> program -> execute -> trace.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "app/runtime/terminal.hpp"
+#include "cadenza/comm/communicator.hpp"
 
 namespace cadenza::app {
 
@@ -33,5 +35,32 @@ struct CommandLine {
 /// Parses the command line. Prints help or an error itself and sets `exit_code` if there is nothing
 /// to run.
 std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_code);
+
+// --- The subcommands ---
+
+/// Trains; collective over `world`. @return exit code if a signal ended the run, otherwise 0
+int train(comm::Communicator& world, const CommandLine& line);
+
+/// Checks everything that a run needs and prints layout, memory and plan; writes nothing. One
+/// process.
+void dry_run(const CommandLine& line);
+
+/// Computes core attention alone, file to file; collective over `world`.
+void attend(comm::Communicator& world, const CommandLine& line);
+
+/// Prints a step's forward plans. One process.
+void print_plan(const CommandLine& line);
+
+/// Simulates all points of a grid, one table row each. One process, all cores.
+void sweep(const CommandLine& line);
+
+/// Simulates an experiment's steps. One process.
+void simulate(const CommandLine& line);
+
+/// Measures this machine and writes a machine file; collective over `world`.
+void calibrate(comm::Communicator& world, const CommandLine& line);
+
+/// Runs the command line. @return exit code
+int run(int argc, char** argv);
 
 }  // namespace cadenza::app

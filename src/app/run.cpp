@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <system_error>
 
-#include "app/commands.hpp"
+#include "app/command_line.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/signals.hpp"
 #include "app/runtime/terminal.hpp"

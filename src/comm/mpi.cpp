@@ -13,7 +13,6 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/comm/parts.hpp"
-#include "comm/check.hpp"
 #include "comm/watch.hpp"
 
 namespace cadenza::comm {

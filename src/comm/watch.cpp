@@ -16,7 +16,6 @@
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
-#include "comm/check.hpp"
 
 namespace cadenza::comm {
 namespace {

@@ -11,12 +11,24 @@
 #include <list>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
 
 namespace cadenza::comm {
+
+/// @throws Error(communication) unless the MPI call succeeded
+inline void check(int result, const char* call) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  fail(ExitCode::communication, "{} failed: {}", call,
+       std::string_view(text, static_cast<std::size_t>(length)));
+}
 
 /// One rank of a hang.
 struct HungRank {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cadenza/base/pass.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/cost/product_time.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/checkpoint.hpp"
+#include "exec/trainer.hpp"
 
 #include <optional>
 

@@ -11,7 +11,7 @@
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/layers.hpp"
-#include "exec/collectives/groups.hpp"
+#include "exec/collectives/gradients.hpp"
 #include "exec/trainer.hpp"
 
 namespace cadenza::exec {

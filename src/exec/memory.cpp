@@ -17,7 +17,7 @@
 #include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/activations.hpp"
 #include "exec/collectives/gradients.hpp"
-#include "exec/nccl/memory.hpp"
+#include "exec/nccl/communicator.hpp"
 #include "exec/nccl/queue.hpp"
 
 namespace cadenza::exec {

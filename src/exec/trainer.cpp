@@ -7,8 +7,7 @@
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/model/parameters.hpp"
 #include "exec/attention/elements.hpp"
-#include "exec/checkpoint.hpp"
-#include "exec/microbatch.hpp"
+#include "exec/losses.hpp"
 
 namespace cadenza::exec {
 namespace {

@@ -16,18 +16,31 @@
 #include <optional>
 #include <string>
 
+#include "cadenza/base/sparse_density.hpp"
+#include "cadenza/comm/communicator.hpp"
+#include "cadenza/config/experiment.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/llama.hpp"
+#include "cadenza/program/layout.hpp"
 #include "cadenza/program/operation_work.hpp"
 #include "exec/collectives/gradients.hpp"
-#include "exec/collectives/groups.hpp"
 #include "exec/collectives/pipeline_p2p.hpp"
 #include "exec/collectives/tensor_collectives.hpp"
 #include "exec/losses.hpp"
 
 namespace cadenza::exec {
+
+/// Gathers the parameters and moments of all trainers on rank 0, which writes them to `path`: a
+/// checkpoint does not depend on the layout that wrote it. Collective over `trainers`; only rank 0
+/// throws if writing fails.
+template <typename Real>
+void write_checkpoint(const config::Experiment& experiment, const program::Layout& layout,
+                      comm::Communicator& trainers, const model::Parameters<Real>& parameters,
+                      GradientReducer<Real>& gradients, const SparseEstimates& estimates,
+                      const config::FileContents& contents, const std::string& path,
+                      std::int64_t step);
 
 template <typename Real>
 class Trainer {

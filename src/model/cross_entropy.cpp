@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/model/layers.hpp"
-#include "model/ordered_sum.hpp"
+#include "model/vector_loops.hpp"
 
 namespace cadenza::model {
 namespace {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "model/ordered_sum.hpp"
 #include "model/vector_loops.hpp"
 
 namespace cadenza::model {

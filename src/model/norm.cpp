@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Root-mean-square normalisation, fused with the preceding addition to the residual stream.
+// Root-mean-square normalisation, fused with the preceding addition to the residual stream, and the
+// sums in a fixed order that it and the optimizer use.
 #include <algorithm>
 #include <type_traits>
 
@@ -7,6 +8,7 @@
 #include "model/vector_loops.hpp"
 
 namespace cadenza::model {
+
 namespace {
 
 /// Smallest number of rows of a block: their contributions to the weight's gradient are added in
@@ -156,5 +158,35 @@ CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)
 #undef CADENZA_INSTANTIATE
+
+namespace {
+
+struct BlockSums {
+  Array<double> device;
+  HostArray<double> host;
+};
+
+const BlockSums& kept_sums() {
+  static BlockSums kept = [] {
+    Kokkos::push_finalize_hook([] { kept = {}; });
+    const Array<double> sums("block_sums", static_cast<std::size_t>(kMostBlocks));
+    return BlockSums{sums, Kokkos::create_mirror_view(sums)};
+  }();
+  return kept;
+}
+
+}  // namespace
+
+double* block_sums() {
+  return kept_sums().device.data();
+}
+
+double add_block_sums(std::int64_t blocks) {
+  const auto& [device, host] = kept_sums();
+  copy_and_wait(host, device);
+  double sum = 0;
+  for (std::int64_t block = 0; block < blocks; ++block) sum += host(block);
+  return sum;
+}
 
 }  // namespace cadenza::model

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops of the model's kernels over rows and columns: a row belongs to a team; its columns are
-// lanes of vector instructions on the host and the team's threads on a device.
+// lanes of vector instructions on the host and the team's threads on a device. Sums over them do
+// not depend on the number of threads.
 #pragma once
 
 #include <Kokkos_Core.hpp>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -130,6 +132,41 @@ KOKKOS_INLINE_FUNCTION float exponential(float x) {
 }
 KOKKOS_INLINE_FUNCTION double exponential(double x) {
   return Kokkos::exp(x);
+}
+
+// --- Sums whose number of items alone determines the blocks, added in block order ---
+
+/// Bounds the stored sums and the time to add them.
+inline constexpr std::int64_t kMostBlocks = 1024;
+
+/// Returns device memory for kMostBlocks sums; kept, so that a step allocates nothing.
+double* block_sums();
+
+/// Returns the sum of the first `blocks` of block_sums(), in their order.
+double add_block_sums(std::int64_t blocks);
+
+template <typename F>
+struct BlockSum {
+  F sum_of;
+  std::int64_t items, per_block;
+  double* sums;
+  KOKKOS_FUNCTION void operator()(const Team& team) const {
+    const std::int64_t first = team.league_rank() * per_block;
+    const std::int64_t last = first + per_block < items ? first + per_block : items;
+    const double sum = sum_of(team, first, last);
+    double* to = sums + team.league_rank();
+    Kokkos::single(Kokkos::PerTeam(team), [=]() { *to = sum; });
+  }
+};
+
+/// Returns the sum over [0, items), in blocks of at least `least` items if there are as many.
+/// @param sum_of  (team, first, last) -> sum over [first, last), known to the whole team
+template <typename F>
+double ordered_sum(const char* label, std::int64_t items, std::int64_t least, const F& sum_of) {
+  const std::int64_t even = (items + kMostBlocks - 1) / kMostBlocks;
+  const std::int64_t per_block = even > least ? even : least;
+  launch(label, teams(items, per_block), BlockSum<F>{sum_of, items, per_block, block_sums()});
+  return add_block_sums((items + per_block - 1) / per_block);
 }
 
 }  // namespace cadenza::model

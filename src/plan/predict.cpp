@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cadenza/base/at.hpp"
-#include "plan/workload/token_order.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 namespace {

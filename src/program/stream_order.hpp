@@ -7,8 +7,12 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
+#include <span>
 #include <vector>
 
+#include "cadenza/base/sparse_density.hpp"
+#include "cadenza/config/experiment.hpp"
 #include "program/exchange.hpp"
 
 namespace cadenza::program {
@@ -39,5 +43,20 @@ StreamOrder order_streams(const StepShape& step_shape, int stage);
 /// @param begin  time at which the unit begins
 StreamPlace place_of_send(const StepShape& step_shape, int stage, const MicrobatchPass& unit,
                           int begin);
+
+// Classes of layers with plans of their own. A plan balances rows by the pairs that attention
+// keeps, which differ between layers; similar layers share a plan.
+
+struct LayerClass {
+  std::vector<int> layers;  ///< layers of the model, ascending; empty: all
+  bool dense = false;       ///< dense layers of a sparse experiment
+};
+
+/// Divides the layers into classes, the dense one first; one class without layers where all share a
+/// plan.
+/// @param lengths  lengths of a step's documents
+std::vector<LayerClass> layer_classes(const config::Experiment& experiment,
+                                      std::span<const std::int64_t> lengths,
+                                      const SparseEstimate& estimate);
 
 }  // namespace cadenza::program

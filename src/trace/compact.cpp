@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trace/compact.hpp"
+#include "trace/schema.hpp"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "cadenza/trace/writer.hpp"
-#include "trace/schema.hpp"
 
 namespace cadenza::trace {
 namespace {

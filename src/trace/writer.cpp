@@ -13,7 +13,6 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/new_file.hpp"
-#include "trace/compact.hpp"
 #include "trace/schema.hpp"
 
 namespace cadenza::trace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The category of an operation and its place in a step, as programs state and traces record them.
-// Numbers and names are those of trace files (docs/trace.md).
+// The category of an operation and its place in a step, as programs state and traces record them,
+// and the collectives of a group. Numbers and names are those of trace files (docs/trace.md).
 #pragma once
 
 #include <array>
@@ -9,6 +9,9 @@
 #include <string_view>
 
 namespace cadenza {
+
+/// Collectives of a group of ranks. They run round a ring once or, for few bytes, over a tree.
+enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 
 enum class Category : std::uint8_t {
   compute_dense = 0,      ///< matrix products

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention task: a rectangle of one document's attention matrix and the band of pairs that its
-// mask allows. Plans place tasks and kernels compute them; they share nothing else.
+// The two passes of a training step, and the attention task: a rectangle of one document's
+// attention matrix and the band of pairs that its mask allows. Plans place tasks and kernels
+// compute them; this is all that the two share.
 #pragma once
 
 #include <compare>
+#include <cstdint>
 
 #include "cadenza/base/range.hpp"
 
 namespace cadenza {
+
+enum class Pass : std::uint8_t { forward, backward };
 
 /// Query i sees key j where i + low <= j <= i + high; i and j count tokens of the document.
 struct Band {

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "cadenza/base/at.hpp"
-#include "cadenza/base/collective.hpp"
-#include "cadenza/base/pass.hpp"
+#include "cadenza/base/event_context.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/cost/product_time.hpp"

@@ -9,7 +9,6 @@
 
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/mask.hpp"
-#include "cadenza/base/pass.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/base/sparse_density.hpp"
 #include "cadenza/base/sparse_pattern.hpp"

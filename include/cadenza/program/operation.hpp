@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "cadenza/base/at.hpp"
-#include "cadenza/base/collective.hpp"
 #include "cadenza/base/event_context.hpp"
 #include "cadenza/config/machine.hpp"
 

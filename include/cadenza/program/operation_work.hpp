@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cadenza/base/collective.hpp"
+#include "cadenza/base/event_context.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/cost/product_time.hpp"

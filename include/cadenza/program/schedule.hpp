@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "cadenza/base/pass.hpp"
+#include "cadenza/base/task.hpp"
 #include "cadenza/config/experiment.hpp"
 
 namespace cadenza::program {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "app/attend/attend_files.hpp"
-#include "app/commands.hpp"
+#include "app/command_line.hpp"
 #include "app/experiment_file.hpp"
 #include "app/index_file.hpp"
 #include "app/runtime/failure.hpp"

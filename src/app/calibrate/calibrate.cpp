@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "app/calibrate/calibration.hpp"
-#include "app/commands.hpp"
+#include "app/command_line.hpp"
 #include "app/experiment_file.hpp"
 #include "app/files.hpp"
 #include "app/runtime/failure.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/search/decisions.hpp"
+#include "app/search/search.hpp"
 
 #include <fmt/format.h>
 

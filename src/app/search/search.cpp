@@ -14,7 +14,6 @@
 #include "app/predict/forecast.hpp"
 #include "app/predict/sample.hpp"
 #include "app/runtime/terminal.hpp"
-#include "app/search/decisions.hpp"
 #include "app/search/search_report.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "app/commands.hpp"
+#include "app/command_line.hpp"
 #include "app/experiment_file.hpp"
 #include "app/run_folder.hpp"
 #include "app/runtime/terminal.hpp"

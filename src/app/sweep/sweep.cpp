@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "app/commands.hpp"
+#include "app/command_line.hpp"
 #include "app/experiment_file.hpp"
 #include "app/files.hpp"
 #include "app/run_folder.hpp"

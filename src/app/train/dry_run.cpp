@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "app/commands.hpp"
+#include "app/command_line.hpp"
 #include "app/experiment_file.hpp"
 #include "app/files.hpp"
 #include "app/predict/forecast.hpp"

@@ -2,6 +2,7 @@
 // A communicator over NCCL, and the number of channels that NCCL may use for it.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -59,5 +60,15 @@ class Communicator final : public DeviceCommunicator {
   std::unique_ptr<Queue> queue_;
   std::map<int, Ticket> posted_;  ///< by channel: the last group not yet awaited
 };
+
+// Upper bounds on what NCCL allocates on a device: NCCL has no call that tells.
+
+/// Returns the bytes of one communicator's buffers, at most.
+/// @param ends  ends of connections: ranks to which this rank sends plus ranks from which it
+/// receives
+std::int64_t buffer_bytes(Purpose purpose, std::int64_t ends);
+
+/// Returns the number of connection ends of a rank for the collectives of `ranks`.
+std::int64_t ends_of_collectives(std::int64_t ranks);
 
 }  // namespace cadenza::exec::nccl

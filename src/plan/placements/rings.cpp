@@ -10,7 +10,6 @@
 #include "cadenza/plan/placement.hpp"
 #include "plan/assemble.hpp"
 #include "plan/workload/sharding.hpp"
-#include "plan/workload/token_order.hpp"
 
 namespace cadenza::plan {
 

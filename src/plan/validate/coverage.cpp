@@ -7,7 +7,7 @@
 
 #include "cadenza/base/at.hpp"
 #include "plan/validate/rules.hpp"
-#include "plan/workload/token_order.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 namespace {

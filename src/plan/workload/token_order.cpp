@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/workload/token_order.hpp"
+#include "plan/workload/sharding.hpp"
 
 #include <algorithm>
 

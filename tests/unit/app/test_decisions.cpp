@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention.overlap: auto.
-#include "app/search/decisions.hpp"
+#include "app/search/search.hpp"
 
 #include <gmock/gmock.h>
 
-#include "app/search/search.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/program/step_plan.hpp"
 

@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "exec/nccl/communicator.hpp"
-#include "exec/nccl/memory.hpp"
 #include "unit/exec/tiny.hpp"
 
 namespace cadenza::exec {

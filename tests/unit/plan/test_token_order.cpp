@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "cases.hpp"
-#include "plan/workload/token_order.hpp"
+#include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
 namespace {
