@@ -9,11 +9,11 @@
 
 #if defined(__GNUC__) && !defined(__CUDACC__) && !defined(__HIPCC__)
 #define CADENZA_VECTOR_PACKS
-#define CADENZA_UNROLL _Pragma("GCC unroll 8")
+#define CADENZA_UNROLL_PACKS _Pragma("GCC unroll 8")
 #elif defined(__CUDACC__) || defined(__HIPCC__)
-#define CADENZA_UNROLL _Pragma("unroll")
+#define CADENZA_UNROLL_PACKS _Pragma("unroll")
 #else
-#define CADENZA_UNROLL
+#define CADENZA_UNROLL_PACKS
 #endif
 
 namespace cadenza::kernels::portable {

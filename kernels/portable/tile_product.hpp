@@ -57,18 +57,18 @@ KOKKOS_INLINE_FUNCTION void block_product(const Product<Real>& p, int depth) {
   Pack<Real> sum[kBlockRows][kBlockPacks] = {};
   for (int k = 0; k < depth; ++k) {
     Pack<Real> right[kBlockPacks];
-    CADENZA_UNROLL
+    CADENZA_UNROLL_PACKS
     for (int j = 0; j < kBlockPacks; ++j) right[j] = load(p.b + k * p.ldb + j * kWidth);
-    CADENZA_UNROLL
+    CADENZA_UNROLL_PACKS
     for (int i = 0; i < kBlockRows; ++i) {
       const Real left = kLeft == Left::rows ? p.a[i * p.lda + k] : p.a[k * p.lda + i];
-      CADENZA_UNROLL
+      CADENZA_UNROLL_PACKS
       for (int j = 0; j < kBlockPacks; ++j) sum[i][j] = sum[i][j] + left * right[j];
     }
   }
-  CADENZA_UNROLL
+  CADENZA_UNROLL_PACKS
   for (int i = 0; i < kBlockRows; ++i) {
-    CADENZA_UNROLL
+    CADENZA_UNROLL_PACKS
     for (int j = 0; j < kBlockPacks; ++j) {
       Real* to = p.c + i * p.ldc + j * kWidth;
       if constexpr (kStart == Start::add) sum[i][j] = load(to) + sum[i][j];

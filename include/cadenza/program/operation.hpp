@@ -408,11 +408,15 @@ template <typename Handler, typename Predicate, std::size_t N>
 consteval std::array<Handler, kOperations> handlers_of(
     Predicate is_handled, const std::pair<Operation, Handler> (&rows)[N]) {
   std::array<Handler, kOperations> table{};
-  for (const auto& [operation, handler] : rows) table[at(operation)] = handler;
+  std::array<bool, kOperations> given{};
+  for (const auto& [operation, handler] : rows) {
+    table[at(operation)] = handler;
+    given[at(operation)] = true;
+  }
   for (const OperationInfo& info : kOperationTable) {
-    const bool has_handler = table[at(info.operation)] != nullptr;
-    if (has_handler != is_handled(info))
+    if (given[at(info.operation)] != is_handled(info)) {
       throw "an operation lacks a handler, or has one of another";
+    }
   }
   return table;
 }
