@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the inputs of passes over queries: a segment is 128 queries of one head under one rotation,
-// and their dO if there is a second array; tiles of the keys and values that they see pass by.
+// Loads a segment (128 queries of one head under one rotation; in the backward pass also their dO),
+// then tile after tile of the keys and values that they see.
 #pragma once
 
 #include "pipeline.hpp"

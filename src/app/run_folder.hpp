@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
-#include "cadenza/program/step_plan.hpp"
 #include "cadenza/storage/new_file.hpp"
 
 namespace cadenza::app {
@@ -47,26 +46,7 @@ class OutputFolder {
 
 // --- The folder of a run ---
 
-/// One line of metrics.jsonl.
-struct StepMetrics {
-  std::int64_t step = 0;
-  program::StepResult result;  ///< NaN if the step was simulated
-  std::int64_t tokens = 0;
-  double seconds = 0;
-  double tokens_per_second = 0;
-  /// FLOPs that the step needs / (seconds * measured matrix-product rate of all ranks)
-  double model_flops_utilization = 0;
-  /// FLOPs that all ranks executed / (seconds * the same rate)
-  double hardware_flops_utilization = 0;
-  double attention_imbalance = 1;  ///< max / mean of busy attention time over serving ranks
-  /// sum over layers and passes of max / of mean
-  double attention_imbalance_by_layer = 1;
-  double attention_flops = 0;          ///< executed for core attention by all ranks
-  double dense_attention_flops = 0;    ///< for all pairs that the mask allows
-  std::int64_t bytes_moved = 0;        ///< attention messages of all ranks
-  std::int64_t peak_memory_bytes = 0;  ///< largest rank
-  std::optional<double> sparsity;      ///< share of the pairs of sparse documents that was left out
-};
+struct StepMetrics;
 
 class RunFolder {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "program/stream_order.hpp"
+#include "program/layer_classes.hpp"
 
 #include <algorithm>
 #include <array>

@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "cadenza/base/at.hpp"
-#include "program/exchange.hpp"
+#include "program/attention_operations.hpp"
 #include "program/stream_order.hpp"
 
 namespace cadenza::program {

@@ -7,6 +7,7 @@
 #include "cadenza/base/hash.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cadenza/program/operation_work.hpp"
+#include "program/layer_classes.hpp"
 #include "program/stream_order.hpp"
 
 namespace cadenza::program {

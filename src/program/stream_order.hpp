@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which a stage of a pipeline posts its messages. A device may run messages one after
-// another, each until its other end runs too, so all ranks must follow one order of all messages
-// and of everything that units post between them. It is the order in which messages leave if all
-// units take equally long: a stage posts a receive when its sender reaches the send, which may be
-// earlier than the unit that needs it.
+// The order in which a stage of a pipeline posts its messages. A device may run messages one at a
+// time, and each blocks until its peer runs it: to avoid deadlock, all ranks post in one common
+// order. It is the order in which messages leave if all passes take equally long: a stage posts a
+// receive when its sender reaches the send, which may be earlier than the pass that needs it.
 #pragma once
 
 #include <compare>
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "cadenza/base/sparse_density.hpp"
-#include "cadenza/config/experiment.hpp"
-#include "program/exchange.hpp"
+#include "program/attention_operations.hpp"
 
 namespace cadenza::program {
 
@@ -43,20 +39,5 @@ StreamOrder order_streams(const StepShape& step_shape, int stage);
 /// @param begin  time at which the unit begins
 StreamPlace place_of_send(const StepShape& step_shape, int stage, const MicrobatchPass& unit,
                           int begin);
-
-// Classes of layers with plans of their own. A plan balances rows by the pairs that attention
-// keeps, which differ between layers; similar layers share a plan.
-
-struct LayerClass {
-  std::vector<int> layers;  ///< layers of the model, ascending; empty: all
-  bool dense = false;       ///< dense layers of a sparse experiment
-};
-
-/// Divides the layers into classes, the dense one first; one class without layers where all share a
-/// plan.
-/// @param lengths  lengths of a step's documents
-std::vector<LayerClass> layer_classes(const config::Experiment& experiment,
-                                      std::span<const std::int64_t> lengths,
-                                      const SparseEstimate& estimate);
 
 }  // namespace cadenza::program

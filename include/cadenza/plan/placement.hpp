@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placements: pure functions from a tick's workload to its plan. One file per placement in
-// src/plan/placements.
+// Placements: pure functions from a tick's workload to its plan. src/plan/placements has
+// those that compute at home and the rings, src/plan/cad the balancing one.
 #pragma once
 
 #include <array>

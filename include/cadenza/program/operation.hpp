@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations of a program, the events that they leave, and the one table of their properties,
 // which executor, simulator and both recordings read. A new operation needs an enumerator and a row
-// of the table here, and a handler of its actor, without which the program does not compile.
+// of the table here, a handler in its actor (checked at compile time), a place in a program
+// (src/program/program.cpp or attention_operations.cpp) and a case in src/simulate/clock.cpp.
 #pragma once
 
 #include <array>

@@ -165,7 +165,7 @@ class Binder {
   }
 
   /// Assigns memory to messages. Buffers live from their post to their wait (see
-  /// program/exchange.cpp):
+  /// program/attention_operations.cpp):
   /// - Inputs of stage s are posted once the last row has arrived that this rank passes on in it or
   ///   in an earlier stage (`ready`; -1: before all tasks), and awaited before the tasks of s.
   /// - Results of stage s are posted after the tasks of s - 1. They are awaited after the tasks of

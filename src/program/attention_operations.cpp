@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "program/exchange.hpp"
+#include "program/attention_operations.hpp"
 
 #include <array>
 
