@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of a fragment of unscaled scores: rows are queries, whose maximum and sum grow with every
-// tile of keys (FlashAttention-2, algorithm 1), or probabilities are recomputed from the merged lse
-// (algorithm 2).
+// Softmax of a fragment of unscaled scores: the maximum and sum of a query grow with every tile of
+// keys (FlashAttention-2, algorithm 1), or probabilities are recomputed from the merged lse
+// (algorithm 2). Rows are queries, but for dK and dV: there columns are.
 #pragma once
 
 #include "mask.hpp"
 
 namespace cadenza::kernels::device {
 
-/// Smallest maximum of a row that has seen a key: scores that overflow to -inf leave a trace.
+/// Maximum of a row that has seen keys if all its scores overflowed to -inf: -inf itself is that of
+/// a row that has seen none.
 inline constexpr float kLeast = -__FLT_MAX__;
 inline constexpr float kLog2e = 1.4426950408889634f;
 

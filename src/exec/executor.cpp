@@ -149,7 +149,7 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
 
 template <typename Real>
 void Executor<Real>::bind(const program::StepPlan& plan) {
-  fence();  // buffers that grow are released first, and a release waits for the device unwatched
+  fence();  // growing a buffer frees the old one, which waits for the device without run.timeout
   const int layers = step_shape_.layers * step_shape_.pipeline.chunks;
   for (int half = 0; half < step_shape_.halves; ++half) {
     std::vector<const program::TickPlans*> ticks;

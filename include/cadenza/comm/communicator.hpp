@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Message passing as the executor uses it. Only comm/ and program start-up know MPI.
+// Message passing as the executor uses it. Only src/comm includes mpi.h.
 #pragma once
 
 #include <condition_variable>

@@ -13,7 +13,8 @@
 
 namespace cadenza::config {
 
-/// The keys of its document that a query sees: `full`, all so far; `window`, the last ones;
+/// The keys of its document that a query sees: `full`, all so far; `window`, the last ones
+/// and the first `sinks`;
 /// `prefix`, all so far and all of the prefix; `dual_chunk`, all so far at other positions. The
 /// sparse kinds choose, for every layer, head and document, blocks and columns (vertical_slash) or
 /// blocks (xattention).

@@ -26,7 +26,8 @@ enum class PlacementKind {
   automatic,
 };
 
-/// The ranks that may compute the attention of a rank's tokens; `open`: not chosen yet (auto).
+/// The ranks that may compute the attention of a rank's tokens, apart from dedicated servers;
+/// `open`: not chosen yet (auto).
 enum class Reach { rank, group, pool, open };
 
 /// How a context group shares tokens. `given`: by attention.sharding. `zigzag`: in 2 x context

@@ -57,8 +57,8 @@ class StageMessages {
   /// Completes the channels on which this rank only sends. No operation waits for these, because
   /// nothing on this rank depends on them.
   void finish();
-  /// Completes the call's channel if this rank only sends on it. Call it before reusing the memory
-  /// of its messages.
+  /// Does so if the call's channel is one of them. Call it before reusing the memory of its
+  /// messages.
   void finish_channel(const StageCall& call);
 
  private:

@@ -376,7 +376,7 @@ constexpr Category category(EventKind kind) {
   return other != nullptr ? other->category : kOperationTable[kind.number()].category;
 }
 
-/// Whether the event is one collective of a whole tensor group, whichever rank records it.
+/// Whether all ranks of a tensor group take part in the same collective.
 constexpr bool spans_tensor_group(EventKind kind) {
   const OtherEventInfo* other = describe_other(kind);
   return other != nullptr && other->spans_tensor_group;

@@ -27,14 +27,15 @@ struct SampleSize {
 struct Sample {
   config::Experiment experiment;  ///< with fewer data-parallel ranks and tokens
   data::Batch batch;
-  double turns = 1;  ///< of the step's pipeline, for one of the sample's
-  double parts = 1;  ///< of the step's plans, for one of the sample's
+  double turns = 1;  ///< microbatches + stages - 1 of the step over that of the sample
+  double parts = 1;  ///< microbatches of the step over those of the sample
   /// "8 of 512 data ranks, 1 of 4 microbatches".
   std::string text;
 };
 
-/// Data-parallel ranks that exchange nothing but gradients: the slowest ones, which end the step.
-/// Those of a pool: the middle ones of equal parts, by attention. Microbatches likewise.
+/// Chooses data-parallel ranks and microbatches. Of ranks that exchange only gradients the slowest,
+/// since they end the step. Ranks of a pool are sorted by attention and cut into equal parts, and
+/// the middle of each part is chosen; so are microbatches.
 /// @param experiment  with a layout
 /// @param attention   of each microbatch of `batch`, in any unit
 Sample sample_of(const config::Experiment& experiment, const data::Batch& batch,

@@ -54,7 +54,7 @@ struct RankStep {
   std::int64_t signal = 0;     ///< signal that asks it to stop; 0: none
   std::int64_t clock_due = 0;  ///< 1: compare clocks again; rank 0's value counts
 
-  /// Adds times, work and bytes; takes the larger peak.
+  /// Adds times, work and bytes; takes the larger peak; keeps its own signal and clock_due.
   RankStep& operator+=(const RankStep& step);
 };
 
