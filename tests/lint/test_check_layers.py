@@ -27,7 +27,7 @@ class CheckLayers(unittest.TestCase):
         self.write("include/cadenza/base/error.hpp", LICENCE)
         self.write("include/cadenza/plan/plan.hpp", LICENCE + '#include "cadenza/base/error.hpp"\n')
         self.write("src/plan/detail.hpp", LICENCE)
-        self.write("src/plan/plan.cpp", LICENCE + '#include "detail.hpp"\n#include <vector>\n')
+        self.write("src/plan/plan.cpp", LICENCE + '#include "plan/detail.hpp"\n#include <vector>\n')
         self.write("src/comm/mpi.cpp", LICENCE + "#include <mpi.h>\n")
         self.write("kernels/cpu/matmul.cpp", LICENCE + "#include <oneapi/dnnl/dnnl.hpp>\n")
         self.write("src/main.cpp", LICENCE + '#include "cadenza/plan/plan.hpp"\n')
@@ -127,6 +127,10 @@ class CheckLayers(unittest.TestCase):
     def test_long_line(self):
         self.write("src/plan/bad.cpp", LICENCE + "/" * 101 + "\n")
         self.expect_one("src/plan/bad.cpp:2", "101 columns")
+
+    def test_a_private_header_is_included_by_its_path_below_src(self):
+        self.write("src/plan/near.cpp", LICENCE + '#include "detail.hpp"\n')
+        self.expect_one("src/plan/near.cpp:2", "detail.hpp is included by its name")
 
     def test_wide_characters_count_once(self):
         self.write("src/plan/good.cpp", LICENCE + "// " + "Σ" * 97 + "\n")
