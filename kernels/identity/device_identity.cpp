@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "../device/check.hpp"
 #include "cadenza/base/error.hpp"
 #endif
 
@@ -32,12 +33,10 @@ std::string describe_old_device(const std::string& name, int capability, int lea
 
 namespace {
 
+using device::check;
+
 /// Lowest compute capability for which this program was compiled.
 constexpr int kLeastCapability = std::min({__CUDA_ARCH_LIST__}) / 10;
-
-void check(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) fail(ExitCode::internal, "{}: {}", call, cudaGetErrorString(status));
-}
 
 /// Formats as nvidia-smi does: GPU-8-4-4-4-12 digits.
 std::string text_of(const cudaUUID_t& uuid) {

@@ -6,6 +6,7 @@
 
 #include <cublas_v2.h>
 
+#include "../device/check.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "multiply.hpp"
@@ -22,9 +23,8 @@ void check(cublasStatus_t status, const char* call) {
 /// Allocates with the alignment that cuBLAS needs, which Kokkos' arrays lack.
 void* allocate_workspace() {
   void* memory = nullptr;
-  const cudaError_t status = cudaMalloc(&memory, kProductWorkspace);
-  if (status == cudaSuccess) return memory;
-  fail(ExitCode::internal, "memory of cuBLAS: {}", cudaGetErrorString(status));
+  device::check(cudaMalloc(&memory, kProductWorkspace), "memory of cuBLAS");
+  return memory;
 }
 
 /// Returns the process's only handle, on Kokkos' only stream; destroyed before Kokkos ends, while

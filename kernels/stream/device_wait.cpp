@@ -7,6 +7,9 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
+#ifdef KOKKOS_ENABLE_CUDA
+#include "../device/check.hpp"
+#endif
 
 namespace cadenza {
 namespace {
@@ -17,7 +20,7 @@ constexpr int kWorkPerMark = 16;
 #ifdef KOKKOS_ENABLE_CUDA
 
 void check(cudaError_t status) {
-  if (status != cudaSuccess) fail(ExitCode::internal, "the device: {}", cudaGetErrorString(status));
+  kernels::device::check(status, "the device");
 }
 
 bool has_ended(cudaError_t status) {

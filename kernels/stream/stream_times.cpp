@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "cadenza/base/error.hpp"
+#ifdef KOKKOS_ENABLE_CUDA
+#include "../device/check.hpp"
+#endif
 
 namespace cadenza {
 
@@ -12,8 +15,7 @@ namespace cadenza {
 namespace {
 
 void check_times(cudaError_t status) {
-  if (status == cudaSuccess) return;
-  fail(ExitCode::internal, "times of the device's stream: {}", cudaGetErrorString(status));
+  kernels::device::check(status, "times of the device's stream");
 }
 
 }  // namespace
