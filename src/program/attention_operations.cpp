@@ -77,24 +77,4 @@ void AttentionOperations::add_end(const Step& place, std::vector<Step>& steps) c
   }
 }
 
-std::vector<MicrobatchPass> microbatch_passes(const StepShape& step_shape, bool trainer,
-                                              int stage) {
-  std::vector<MicrobatchPass> units;
-  if (step_shape.layout.pools_stages()) {
-    const std::vector<Tick> ticks = step_shape.ticks();
-    for (int t = 0; t < static_cast<int>(ticks.size()); ++t) {
-      const auto& tick = ticks[at(t)];
-      const int microbatch = trainer ? tick.microbatch[at(stage)] : -1;
-      units.push_back({tick.phase, t, microbatch, 0});
-      // With one stage a tick is a microbatch: its backward pass follows, with the same plans.
-      if (step_shape.layout.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
-    }
-    return units;
-  }
-  for (const ScheduleEntry& turn : one_f_one_b(step_shape.pipeline, stage)) {
-    units.push_back({turn.pass, turn.microbatch, turn.microbatch, turn.chunk});
-  }
-  return units;
-}
-
 }  // namespace cadenza::program

@@ -47,17 +47,4 @@ class AttentionOperations {
   std::vector<Round> rounds_;
 };
 
-// --- The order in which a rank runs the passes of microbatches in a step ---
-
-/// A pass of a microbatch through a chunk on a rank; microbatch -1: attention tasks only.
-struct MicrobatchPass {
-  Pass pass = Pass::forward;
-  int tick = 0;
-  int microbatch = -1;
-  int chunk = 0;
-};
-
-/// The passes of a trainer of a stage, or of a dedicated server, in order.
-std::vector<MicrobatchPass> microbatch_passes(const StepShape& step_shape, bool trainer, int stage);
-
 }  // namespace cadenza::program
