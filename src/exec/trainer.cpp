@@ -81,25 +81,36 @@ void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const H
     const program::StepPlan& plan;
     const HomeRows& home;
     Range all() const { return {0, home.rows()}; }
+    Range half() const { return home.halves[at(step.half)]; }
   };
   using Handler = void (*)(Trainer&, const Call&);
-  constexpr Handler run_rows = [](Trainer& t, const Call& c) {
-    t.run_rows(c.step, c.home.halves[at(c.step.half)]);
+  constexpr Handler run_layer = [](Trainer& t, const Call& c) {
+    t.run_rows(c.step, c.half(), [&](Range rows) { t.run_layer(c.step, rows); });
   };
   static constexpr auto kHandlers = program::handlers_of<Handler>(
       program::Actor::trainer,
       {{Operation::load, [](Trainer& t, const Call& c) { t.load(c.step, c.plan, c.home); }},
-       {Operation::embed, run_rows},
+       {Operation::embed,
+        [](Trainer& t, const Call& c) {
+          t.run_rows(c.step, c.half(), [&](Range rows) { t.llama_->embed(c.step.buffer, rows); });
+        }},
        {Operation::post_receive,
         [](Trainer& t, const Call& c) {
           t.streams_.post_receive(c.step, t.llama_->boundary_elements(c.all()));
         }},
        {Operation::receive, [](Trainer& t, const Call& c) { t.receive(c.step, c.all()); }},
        {Operation::send, [](Trainer& t, const Call& c) { t.send(c.step, c.all()); }},
-       {Operation::attention_inputs, run_rows},
-       {Operation::attention_outputs, run_rows},
-       {Operation::loss, run_rows},
-       {Operation::embed_gradient, run_rows},
+       {Operation::attention_inputs, run_layer},
+       {Operation::attention_outputs, run_layer},
+       {Operation::loss,
+        [](Trainer& t, const Call& c) {
+          t.run_rows(c.step, c.half(), [&](Range rows) { t.add_loss(c.step, rows); });
+        }},
+       {Operation::embed_gradient,
+        [](Trainer& t, const Call& c) {
+          t.run_rows(c.step, c.half(),
+                     [&](Range rows) { t.llama_->embed_gradient(c.step.buffer, rows); });
+        }},
        {Operation::reduce_layer,
         [](Trainer& t, const Call& c) { t.gradients_.post_layer(c.step.layer); }},
        {Operation::reduce_gradients, [](Trainer& t, const Call& c) { t.reduce(c.step); }},
@@ -123,29 +134,22 @@ void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const 
 }
 
 template <typename Real>
-void Trainer<Real>::run_rows(const Step& step, Range rows) {
+template <typename Compute>
+void Trainer<Real>::run_rows(const Step& step, Range rows, Compute compute) {
   if (rows.empty()) return;
   const double flops = shapes_.work(step, world_.rank(), rows.size()).flops();
   tensor_.begin(shapes_.collectives(step, world_.rank(), rows.size()));
-  tracer_.time(step.operation, {0, flops}, [&] { compute(step, rows); });
+  tracer_.time(step.operation, {0, flops}, [&] { compute(rows); });
   tensor_.end(step.operation);
   if (step.operation == Operation::loss) tracer_.sample_memory();
 }
 
 template <typename Real>
-void Trainer<Real>::compute(const Step& step, Range rows) {
-  if (step.operation == Operation::embed) {
-    llama_->embed(step.buffer, rows);
-  } else if (step.operation == Operation::embed_gradient) {
-    llama_->embed_gradient(step.buffer, rows);
-  } else if (step.operation == Operation::loss) {
-    const double sum = llama_->loss(step.buffer, rows, loss_scale_);
-    if (at_.tensor > 0) return;  // tensor rank 0 counts the same sum
-    loss_sum_ += sum;
-    losses_.add(places_[at(step.buffer)], rows, llama_->token_losses(rows));
-  } else {
-    run_layer(step, rows);
-  }
+void Trainer<Real>::add_loss(const Step& step, Range rows) {
+  const double sum = llama_->loss(step.buffer, rows, loss_scale_);
+  if (at_.tensor > 0) return;  // tensor rank 0 counts the same sum
+  loss_sum_ += sum;
+  losses_.add(places_[at(step.buffer)], rows, llama_->token_losses(rows));
 }
 
 template <typename Real>

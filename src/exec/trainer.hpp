@@ -76,8 +76,9 @@ class Trainer {
 
  private:
   void load(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
-  void run_rows(const program::Step& step, Range rows);
-  void compute(const program::Step& step, Range rows);
+  template <typename Compute>
+  void run_rows(const program::Step& step, Range rows, Compute compute);
+  void add_loss(const program::Step& step, Range rows);
   void run_layer(const program::Step& step, Range rows);
   void send(const program::Step& step, Range rows);
   void receive(const program::Step& step, Range rows);
