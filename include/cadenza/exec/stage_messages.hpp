@@ -27,6 +27,22 @@ struct StageCall {
   bool recompute = false;
 };
 
+/// Returns the call of a stage's messages of inputs or results in a context, whose tick, layer,
+/// pass and recompute it takes.
+/// @param half  half of the microbatch in ping-pong; without it, an index has the second
+template <typename Context>
+StageCall stage_call(comm::MessagePassing& over, program::Operation operation, int stage,
+                     bool results, int half, const Context& context) {
+  const int channel = 4 * stage + (results ? 2 : 0) + half;
+  return {.over = over,
+          .operation = operation,
+          .channel = channel,
+          .tag = 4 * channel + (context.pass == Pass::backward ? 2 : 0),
+          .tick = context.tick,
+          .layer = context.layer,
+          .recompute = context.recompute};
+}
+
 class StageMessages {
  public:
   /// @param members  world ranks of the group, which traces name
@@ -40,8 +56,10 @@ class StageMessages {
   void start(const StageCall& call, std::span<const comm::Receive> receives,
              std::span<const comm::Send> sends, Pack&& pack) {
     const auto& info = program::describe(call.operation);
-    if (!sends.empty()) tracer_.time(*info.pack, {bytes_of(sends)}, pack);
+    const std::int64_t bytes = bytes_of(sends);
+    if (!sends.empty()) tracer_.time(*info.pack, {bytes}, pack);
     post(call, receives, sends);
+    tracer_.count_sent(bytes);
   }
 
   /// Waits for the messages started on the call's channel, and unpacks those received.
@@ -50,8 +68,9 @@ class StageMessages {
     const auto& info = program::describe(call.operation);
     const std::span<const comm::Receive> receives = wait(call);
     if (receives.empty()) return;
-    tracer_.time(*info.unpack, {bytes_of(receives)}, unpack);
-    tracer_.count_received(bytes_of(receives));
+    const std::int64_t bytes = bytes_of(receives);
+    tracer_.time(*info.unpack, {bytes}, unpack);
+    tracer_.count_received(bytes);
   }
 
   /// Completes the channels on which this rank only sends. No operation waits for these, because

@@ -216,14 +216,8 @@ void AttentionExchange<Real>::begin() {
 template <typename Real>
 StageCall AttentionExchange<Real>::call_of(Operation operation, int stage) const {
   const bool results = is_of_results(operation);
-  const int channel = 4 * stage + (results ? 2 : 0) + half_;
-  return {.over = results ? over_.results : over_.inputs,
-          .operation = operation,
-          .channel = channel,
-          .tag = 4 * channel + (context_.pass == Pass::backward ? 2 : 0),
-          .tick = context_.tick,
-          .layer = context_.layer,
-          .recompute = context_.recompute};
+  return stage_call(results ? over_.results : over_.inputs, operation, stage, results, half_,
+                    context_);
 }
 
 template <typename Real>

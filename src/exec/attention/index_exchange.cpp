@@ -210,14 +210,8 @@ void IndexExchange<Real>::finish() {
 template <typename Real>
 StageCall IndexExchange<Real>::call_of(Operation operation, IndexRound round) const {
   // The channels of the second half are free: sparse attention has no ping-pong.
-  const int channel = 4 * static_cast<int>(round) + 1;
-  return {.over = pool_,
-          .operation = operation,
-          .channel = channel,
-          .tag = 4 * channel + (context_->pass == Pass::backward ? 2 : 0),
-          .tick = context_->tick,
-          .layer = context_->layer,
-          .recompute = context_->recompute};
+  constexpr int kSecondHalf = 1;
+  return stage_call(pool_, operation, static_cast<int>(round), false, kSecondHalf, *context_);
 }
 
 template <typename Real>

@@ -19,7 +19,6 @@ void StageMessages::post(const StageCall& call, std::span<const comm::Receive> r
   posted.sends.assign(sends.begin(), sends.end());
   posted.since_ns = trace::now_ns();
   call.over.post(receives, sends, call.channel);
-  tracer_.count_sent(bytes_of(sends));
   if (sends.empty() || !receives.empty()) return;
   // No wait follows.
   sending_.push_back({&call.over, call.channel});
