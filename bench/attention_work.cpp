@@ -18,7 +18,8 @@ namespace {
 constexpr std::uint64_t kSeed = 1;
 
 struct Shape {
-  kernels::AttentionShape heads;
+  AttentionShape heads;
+  AttentionKernel kernel;
   std::vector<std::int64_t> documents;
   std::int64_t task = 0;
   bool backward = false;
@@ -29,8 +30,8 @@ struct Shape {
   std::int64_t block = 0;
 
   explicit Shape(const Json& request)
-      : heads{request.at("heads"), request.at("kv_heads"), request.at("head_dim"),
-              kernel_of(request)},
+      : heads{request.at("heads"), request.at("kv_heads"), request.at("head_dim")},
+        kernel(kernel_of(request)),
         documents(request.at("documents").get<std::vector<std::int64_t>>()),
         task(request.value("task", 0)),
         backward(request.at("pass") == "backward"),
@@ -140,7 +141,7 @@ class AttentionWork final : public Work {
 
   /// @throws Error(usage) where the kernel that was asked for is not available here
   explicit AttentionWork(const Shape& shape)
-      : kernel_(kernels::attention_kernel<Real>(shape.heads)),
+      : kernel_(kernels::attention_kernel<Real>(shape.heads, shape.kernel)),
         shape_(shape),
         q_(random("q", shape.heads.heads)),
         k_(random("k", shape.heads.kv_heads)),
@@ -194,6 +195,7 @@ class AttentionWork final : public Work {
   }
 
   void list_tasks() {
+    list_.kernel = shape_.kernel;
     const int width = shape_.heads.head_dim;
     const std::int64_t query = static_cast<std::int64_t>(shape_.heads.heads) * width;
     const std::int64_t key = static_cast<std::int64_t>(shape_.heads.kv_heads) * width;

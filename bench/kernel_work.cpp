@@ -23,7 +23,7 @@ class KernelWork final : public Work {
  public:
   explicit KernelWork(const config::Experiment& experiment)
       : experiment_(experiment),
-        shape_(model::attention_shape(experiment.model)),
+        shape_(config::attention_shape(experiment.model)),
         part_(model::whole_model(experiment.model)),
         rotary_(attention::make_rotary_table<Real>(
             ledger_, experiment.batch.tokens,
@@ -126,7 +126,7 @@ class KernelWork final : public Work {
   }
 
   config::Experiment experiment_;
-  kernels::AttentionShape shape_;
+  AttentionShape shape_;
   model::ModelPart part_;
   MemoryLedger ledger_;
   kernels::RotaryTable<Real> rotary_;

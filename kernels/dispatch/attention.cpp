@@ -77,19 +77,20 @@ std::span<const AttentionKernel> host_kernels() {
 
 /// Explains why no processor computes the shape; empty: some do.
 template <typename Real>
-std::string host_refusal(const AttentionShape& shape, std::span<const AttentionKernel> kernels) {
-  const bool any = shape.kernel == AttentionKernel::automatic;
-  if (!any && std::ranges::find(kernels, shape.kernel) == kernels.end()) {
+std::string host_refusal(const AttentionShape& shape, AttentionKernel kernel,
+                         std::span<const AttentionKernel> kernels) {
+  const bool any = kernel == AttentionKernel::automatic;
+  if (!any && std::ranges::find(kernels, kernel) == kernels.end()) {
     std::vector<std::string_view> valid;
-    for (const AttentionKernel kernel : kernels) valid.push_back(word(kernel));
-    return fmt::format("attention.kernel: found {}; valid for {}: auto, {}", word(shape.kernel),
+    for (const AttentionKernel each : kernels) valid.push_back(word(each));
+    return fmt::format("attention.kernel: found {}; valid for {}: auto, {}", word(kernel),
                        kType<Real>, fmt::join(valid, ", "));
   }
-  const bool tuned = any ? !kPortable<Real> : shape.kernel != AttentionKernel::portable;
+  const bool tuned = any ? !kPortable<Real> : kernel != AttentionKernel::portable;
   if (!tuned || cpu::fits(shape)) return "";
   return fmt::format(
       "{}: found head_dim {}; valid: a multiple of {} up to {}",
-      any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(shape.kernel)),
+      any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(kernel)),
       shape.head_dim, cpu::kDimStep, cpu::kLargestDim);
 }
 
@@ -104,17 +105,17 @@ std::string second_choice() {
 
 /// Returns the table that computes the shape; null: the portable kernels.
 template <typename Real>
-const cpu::NamedKernels* table_for(const AttentionShape& shape) {
-  const bool any = shape.kernel == AttentionKernel::automatic;
-  if (kPortable<Real> && shape.kernel == AttentionKernel::portable) return nullptr;
+const cpu::NamedKernels* table_for(const AttentionShape& shape, AttentionKernel kernel) {
+  const bool any = kernel == AttentionKernel::automatic;
+  if (kPortable<Real> && kernel == AttentionKernel::portable) return nullptr;
   for (const cpu::NamedKernels& each : tuned_tables<Real>()) {
-    if (!any && each.name != shape.kernel) continue;
+    if (!any && each.name != kernel) continue;
     if (cpu::fits(shape)) return &each;
-    const std::string refusal = host_refusal<Real>(shape, host_kernels<Real>());
+    const std::string refusal = host_refusal<Real>(shape, kernel, host_kernels<Real>());
     if (!refusal.empty()) fail(ExitCode::usage, "{}", refusal);
     return nullptr;
   }
-  if (!any) refuse_kernel<Real>(shape.kernel);
+  if (!any) refuse_kernel<Real>(kernel);
   if (!kPortable<Real>) fail(ExitCode::usage, "attention in bfloat16 needs a processor with AVX2");
   return nullptr;
 }
@@ -143,14 +144,14 @@ struct DeviceChoice {
 
 /// @param here  whether a kernel is available
 template <typename Here>
-DeviceChoice device_choice(const AttentionShape& shape, const Here& here) {
-  const bool any = shape.kernel == AttentionKernel::automatic;
+DeviceChoice device_choice(const AttentionShape& shape, AttentionKernel kernel, const Here& here) {
+  const bool any = kernel == AttentionKernel::automatic;
   DeviceChoice choice;
-  choice.refusal = fmt::format("attention.kernel: found {}; a device computes bfloat16 by auto",
-                               word(shape.kernel));
+  choice.refusal =
+      fmt::format("attention.kernel: found {}; a device computes bfloat16 by auto", word(kernel));
   for (const DeviceKernels& each : device_kernels()) {
     if (!any) choice.refusal += fmt::format(", {}", word(each.name));
-    if (any ? !here(each.name) : each.name != shape.kernel) continue;
+    if (any ? !here(each.name) : each.name != kernel) continue;
     if (each.fits(shape)) return {each.name, ""};
     const std::string what =
         any ? "attention in bfloat16" : fmt::format("attention.kernel: {}", word(each.name));
@@ -162,15 +163,13 @@ DeviceChoice device_choice(const AttentionShape& shape, const Here& here) {
 }
 
 /// Returns the kernel for this device. A named kernel must be available on it.
-AttentionKernel device_kernel(const AttentionShape& shape) {
+AttentionKernel device_kernel(const AttentionShape& shape, AttentionKernel kernel) {
   const auto all = available_attention_kernels<bfloat16>();
-  const auto here = [&](AttentionKernel kernel) {
-    return std::ranges::find(all, kernel) != all.end();
-  };
-  if (shape.kernel != AttentionKernel::automatic && !here(shape.kernel)) {
-    refuse_kernel<bfloat16>(shape.kernel);
+  const auto here = [&](AttentionKernel each) { return std::ranges::find(all, each) != all.end(); };
+  if (kernel != AttentionKernel::automatic && !here(kernel)) {
+    refuse_kernel<bfloat16>(kernel);
   }
-  const DeviceChoice choice = device_choice(shape, here);
+  const DeviceChoice choice = device_choice(shape, kernel, here);
   if (!choice.refusal.empty()) fail(ExitCode::usage, "{}", choice.refusal);
   return choice.name;
 }
@@ -179,10 +178,10 @@ template <typename Real>
 void dense_pass(Pass pass, const AttentionShape& shape,
                 const RotaryTable<Accumulator<Real>>& rotary, const TaskList<Real>& list) {
   if constexpr (kMma<Real>) {
-    const bool is_sm90 = device_kernel(shape) == AttentionKernel::sm90;
+    const bool is_sm90 = device_kernel(shape, list.kernel) == AttentionKernel::sm90;
     return (is_sm90 ? sm90::attention : mma::attention)(pass, shape, rotary, list);
   }
-  const cpu::NamedKernels* tuned = table_for<Real>(shape);
+  const cpu::NamedKernels* tuned = table_for<Real>(shape, list.kernel);
   if constexpr (kTuned<Real>) {
     if (tuned != nullptr) {
       return enqueue(
@@ -208,7 +207,7 @@ void sparse_pass(Pass pass, const AttentionShape& shape,
   if (!split.dense.tasks.empty()) dense_pass(pass, shape, rotary, split.dense);
   if (split.sparse.tasks.empty()) return;
   if constexpr (kTuned<Real>) {
-    if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) {
+    if (const cpu::NamedKernels* tuned = table_for<Real>(shape, list.kernel)) {
       return enqueue(
           [pass](const auto&... all) {
             pass == Pass::forward ? cpu::sparse_forward(all...) : cpu::sparse_backward(all...);
@@ -235,12 +234,13 @@ bool supports_bfloat16() {
 }
 
 template <typename Real>
-std::string refused_everywhere(const AttentionShape& shape, bool on_device) {
-  if (!on_device) return host_refusal<Real>(shape, host_kernels<Real>());
+std::string refused_everywhere(const AttentionShape& shape, AttentionKernel kernel,
+                               bool on_device) {
+  if (!on_device) return host_refusal<Real>(shape, kernel, host_kernels<Real>());
   if constexpr (!kPortable<Real>) {
-    return device_choice(shape, [](AttentionKernel) { return true; }).refusal;
+    return device_choice(shape, kernel, [](AttentionKernel) { return true; }).refusal;
   }
-  return host_refusal<Real>(shape, kPortableKernel);
+  return host_refusal<Real>(shape, kernel, kPortableKernel);
 }
 
 template <typename Real>
@@ -256,23 +256,23 @@ std::vector<AttentionKernel> available_attention_kernels() {
 }
 
 template <typename Real>
-AttentionKernel attention_kernel(const AttentionShape& shape) {
+AttentionKernel attention_kernel(const AttentionShape& shape, AttentionKernel kernel) {
   if constexpr (kMma<Real>) {
-    return device_kernel(shape);
+    return device_kernel(shape, kernel);
   }
-  const cpu::NamedKernels* tuned = table_for<Real>(shape);
+  const cpu::NamedKernels* tuned = table_for<Real>(shape, kernel);
   return tuned != nullptr ? tuned->name : AttentionKernel::portable;
 }
 
 template <typename Real>
-std::string describe_attention_kernel(const AttentionShape& shape) {
+std::string describe_attention_kernel(const AttentionShape& shape, AttentionKernel kernel) {
   if constexpr (kMma<Real>) {
-    return std::string(word(device_kernel(shape)));
+    return std::string(word(device_kernel(shape, kernel)));
   }
-  if (const cpu::NamedKernels* tuned = table_for<Real>(shape)) {
+  if (const cpu::NamedKernels* tuned = table_for<Real>(shape, kernel)) {
     return tuned->table->name + second_choice<Real>();
   }
-  if (shape.kernel == AttentionKernel::portable || tuned_tables<Real>().empty()) return "portable";
+  if (kernel == AttentionKernel::portable || tuned_tables<Real>().empty()) return "portable";
   return fmt::format("portable (slow: head_dim {} is not a multiple of {} up to {})",
                      shape.head_dim, cpu::kDimStep, cpu::kLargestDim);
 }
@@ -289,14 +289,14 @@ void attention_backward(const AttentionShape& shape, const RotaryTable<Accumulat
   run_pass(Pass::backward, shape, rotary, list);
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                           \
-  template std::vector<AttentionKernel> available_attention_kernels<Real>();                \
-  template std::string refused_everywhere<Real>(const AttentionShape&, bool);               \
-  template AttentionKernel attention_kernel<Real>(const AttentionShape&);                   \
-  template std::string describe_attention_kernel<Real>(const AttentionShape&);              \
-  template void attention_forward<Real>(                                                    \
-      const AttentionShape&, const RotaryTable<Accumulator<Real>>&, const TaskList<Real>&); \
-  template void attention_backward<Real>(                                                   \
+#define CADENZA_INSTANTIATE(Real)                                                               \
+  template std::vector<AttentionKernel> available_attention_kernels<Real>();                    \
+  template std::string refused_everywhere<Real>(const AttentionShape&, AttentionKernel, bool);  \
+  template AttentionKernel attention_kernel<Real>(const AttentionShape&, AttentionKernel);      \
+  template std::string describe_attention_kernel<Real>(const AttentionShape&, AttentionKernel); \
+  template void attention_forward<Real>(                                                        \
+      const AttentionShape&, const RotaryTable<Accumulator<Real>>&, const TaskList<Real>&);     \
+  template void attention_backward<Real>(                                                       \
       const AttentionShape&, const RotaryTable<Accumulator<Real>>&, const TaskList<Real>&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

@@ -151,7 +151,7 @@ struct JoinGradients {
   const Sum* cos;
   const Sum* sin;
   int half;  ///< 0 without a table
-  kernels::AttentionShape shape;
+  AttentionShape shape;
   InputGradients<Sum> gradients;
   Array<std::int32_t> positions;
   Real* joined;
@@ -254,8 +254,7 @@ void turn_back_keys(const kernels::RotaryTable<Sum>& table, Sum* dk,
 
 template <typename Real>
 void join_gradients(const kernels::RotaryTable<Accumulator<Real>>& table,
-                    const kernels::AttentionShape& shape,
-                    const InputGradients<Accumulator<Real>>& gradients,
+                    const AttentionShape& shape, const InputGradients<Accumulator<Real>>& gradients,
                     const Array<std::int32_t>& positions, std::int64_t rows, Real* joined) {
   for_heads(
       "join_gradients", rows * (shape.heads + 2 * shape.kv_heads),
@@ -283,7 +282,7 @@ CADENZA_INSTANTIATE(double)
   template void rotate_keys<Real>(const kernels::RotaryTable<Accumulator<Real>>&, Real*,   \
                                   const Array<std::int32_t>&, std::int64_t, int, int);     \
   template void join_gradients<Real>(                                                      \
-      const kernels::RotaryTable<Accumulator<Real>>&, const kernels::AttentionShape&,      \
+      const kernels::RotaryTable<Accumulator<Real>>&, const AttentionShape&,               \
       const InputGradients<Accumulator<Real>>&, const Array<std::int32_t>&, std::int64_t, Real*);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

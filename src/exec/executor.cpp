@@ -114,9 +114,9 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
         AttentionMessages{*groups_->inputs[at(half)], *groups_->results[at(half)]},
         step_shape_.layout.members(step_shape_.layout.pool_of(world.rank())),
-        model::attention_shape(experiment.model, step_shape_.layout.tensor(),
-                               experiment.attention.kernel),
-        rotary_, half, tracer, ledger));
+        config::attention_shape(experiment.model, step_shape_.layout.tensor(),
+                                experiment.run.dtype),
+        experiment.attention.kernel, rotary_, half, tracer, ledger));
   }
   if (!step_shape_.layout.trains(world.rank())) return;
   ledger.add(MemoryKind::other, kernels::product_workspace_bytes());

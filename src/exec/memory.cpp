@@ -26,7 +26,7 @@ namespace {
 /// Adds what one exchange (one half of ping-pong) grows to over the ticks of a step.
 void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int half, int align,
                   int copies, MemoryEstimate& memory, std::int64_t& rows) {
-  const plan::AttentionShape& shape = ticks.front().forward.workload.shape;
+  const AttentionShape& shape = ticks.front().forward.workload.shape;
   ExchangeNeeds needs;
   IndexNeeds index;
   for (const program::TickPlans& tick : ticks) {

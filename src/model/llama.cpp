@@ -19,13 +19,6 @@ void copy_in(const std::vector<std::int32_t>& values, const Array<std::int32_t>&
 
 }  // namespace
 
-kernels::AttentionShape attention_shape(const config::Model& model, int tensor_size,
-                                        AttentionKernel kernel) {
-  return {static_cast<int>(model.heads) / tensor_size,
-          static_cast<int>(model.kv_heads) / tensor_size, static_cast<int>(model.head_dim()),
-          kernel};
-}
-
 template <typename Real>
 Llama<Real>::Llama(const config::Model& model, const ModelPart& part, Capacity capacity,
                    config::Recompute recompute, const kernels::RotaryTable<Sum>& rotary,

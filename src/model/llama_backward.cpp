@@ -121,7 +121,7 @@ void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
   const std::int64_t width = shape_.width, joined = shape_.joined();
   const Real* gradients = work_.hidden.data();
   attention::join_gradients<Real>(
-      rotary_, attention_shape(model_, part_.tensor_size),
+      rotary_, config::attention_shape(model_, part_.tensor_size),
       {work_.dq.data() + s.begin * shape_.queries, work_.dk.data() + s.begin * shape_.keys,
        work_.dv.data() + s.begin * shape_.keys},
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),

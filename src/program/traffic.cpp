@@ -48,7 +48,7 @@ Traffic::Traffic(const plan::Plan& plan, Pass pass) {
   add_ready(plan);
 }
 
-Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const plan::AttentionShape& shape,
+Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const AttentionShape& shape,
                                    Pass pass, std::size_t ranks) {
   Stage stage;
   const auto key = [&](std::uint32_t i) {

@@ -88,8 +88,7 @@ struct InputGradients {
 /// head_dim] = dq, dk turned back by positions(row), dv, each rounded to Real.
 template <typename Real>
 void join_gradients(const kernels::RotaryTable<Accumulator<Real>>& table,
-                    const kernels::AttentionShape& shape,
-                    const InputGradients<Accumulator<Real>>& gradients,
+                    const AttentionShape& shape, const InputGradients<Accumulator<Real>>& gradients,
                     const Array<std::int32_t>& positions, std::int64_t rows, Real* joined);
 
 }  // namespace cadenza::attention

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cadenza/base/attention_kernel.hpp"
+#include "cadenza/base/attention_shape.hpp"
 #include "cadenza/base/mask.hpp"
 #include "cadenza/config/attention_kind.hpp"
 #include "cadenza/config/placement_kind.hpp"
@@ -265,6 +266,15 @@ constexpr ElementBytes element_bytes(Dtype dtype) {
       break;
   }
   return {8, 8};
+}
+
+/// Returns core attention of one of the `tensor_size` ranks that share the model's heads.
+inline AttentionShape attention_shape(const Model& model, std::int64_t tensor_size = 1,
+                                      Dtype dtype = Dtype::float32) {
+  const ElementBytes bytes = element_bytes(dtype);
+  return {static_cast<int>(model.heads / tensor_size),
+          static_cast<int>(model.kv_heads / tensor_size), static_cast<int>(model.head_dim()),
+          bytes.element, bytes.accumulator};
 }
 
 struct Checkpoint {

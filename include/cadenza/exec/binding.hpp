@@ -91,10 +91,10 @@ struct Binding {
 };
 
 /// Elements of one head row of a tensor.
-std::int64_t head_elements(const plan::AttentionShape& shape, plan::Tensor what);
+std::int64_t head_elements(const AttentionShape& shape, plan::Tensor what);
 
 /// Heads of a row at home.
-int home_heads(const plan::AttentionShape& shape, plan::Tensor what);
+int home_heads(const AttentionShape& shape, plan::Tensor what);
 
 /// Whether kernels only read the tensor (Q, K, V, dO). In an activation buffer, workspace or
 /// message such a tensor has elements of the experiment's type; all others are sums in its
@@ -103,7 +103,7 @@ bool is_input(plan::Tensor what);
 
 /// Bytes of a server's workspace: Q, K and V `copies` times (where the server keeps them), all
 /// other tensors once.
-std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t query_rows,
+std::int64_t workspace_bytes(const AttentionShape& shape, std::int64_t query_rows,
                              std::int64_t key_rows, std::int64_t copies);
 
 /// Memory that an exchange needs for all ticks of a step.

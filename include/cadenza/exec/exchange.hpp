@@ -56,8 +56,9 @@ class AttentionExchange {
   /// @param members  their world ranks, for traces
   /// @param half  half of the microbatch, 0 without ping-pong
   AttentionExchange(const AttentionMessages& pool, std::vector<Rank> members,
-                    const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary,
-                    int half, Tracer& tracer, MemoryLedger& ledger);
+                    const AttentionShape& shape, AttentionKernel kernel,
+                    const kernels::RotaryTable<Sum>& rotary, int half, Tracer& tracer,
+                    MemoryLedger& ledger);
 
   /// Takes the plans of a step, one per tick. Grows buffers if a plan needs more than any before;
   /// nothing else allocates memory until the next call.
@@ -114,8 +115,8 @@ class AttentionExchange {
 
   AttentionMessages over_;
   comm::Communicator& pool_;  ///< for host memory
-  kernels::AttentionShape shape_;
-  plan::AttentionShape plan_shape_;
+  AttentionShape shape_;
+  AttentionKernel kernel_;
   kernels::RotaryTable<Sum> rotary_;
   int half_;
   Tracer& tracer_;

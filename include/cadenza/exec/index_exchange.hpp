@@ -49,9 +49,8 @@ class IndexExchange {
  public:
   using Sum = Accumulator<Real>;
 
-  IndexExchange(comm::Communicator& pool, std::vector<Rank> members,
-                const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary,
-                Tracer& tracer, MemoryLedger& ledger);
+  IndexExchange(comm::Communicator& pool, std::vector<Rank> members, const AttentionShape& shape,
+                const kernels::RotaryTable<Sum>& rotary, Tracer& tracer, MemoryLedger& ledger);
   ~IndexExchange();
 
   /// Takes the plans of a step, one per tick, and discards the state of the previous step.
@@ -108,7 +107,7 @@ class IndexExchange {
   std::int64_t kept_place(const IndexDocument& document, std::int64_t head) const;
 
   comm::Communicator& pool_;
-  kernels::AttentionShape shape_;
+  AttentionShape shape_;
   const kernels::RotaryTable<Sum>& rotary_;
   Tracer& tracer_;
   MemoryLedger& ledger_;

@@ -47,8 +47,7 @@ class Workspace {
  public:
   using Sum = Accumulator<Real>;
 
-  Workspace(const plan::AttentionShape& shape, MemoryLedger& ledger)
-      : shape_(shape), ledger_(ledger) {}
+  Workspace(const AttentionShape& shape, MemoryLedger& ledger) : shape_(shape), ledger_(ledger) {}
 
   /// Makes room for so many head rows of queries (Q, O, LSE, dO, delta, dQ) and keys (K, V, dK,
   /// dV), with `copies` of Q, K and V. If it has to grow, the contents are lost.
@@ -66,7 +65,7 @@ class Workspace {
   template <typename T>
   void release(std::vector<Array<T>>& arrays);
 
-  plan::AttentionShape shape_;
+  AttentionShape shape_;
   MemoryLedger& ledger_;
   std::int64_t query_rows_ = 0;
   std::int64_t key_rows_ = 0;

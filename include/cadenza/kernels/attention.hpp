@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cadenza/base/attention_kernel.hpp"
+#include "cadenza/base/attention_shape.hpp"
 #include "cadenza/base/sparse_index.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
@@ -37,15 +38,6 @@ struct RotaryTable {
   Array<Real> sin;
   int half = 0;  ///< D / 2
   bool enabled() const { return cos.extent(0) > 0; }
-};
-
-struct AttentionShape {
-  int heads = 1;
-  int kv_heads = 1;
-  int head_dim = 1;
-  AttentionKernel kernel = AttentionKernel::automatic;  ///< kernel to use on a host
-  int group() const { return heads / kv_heads; }
-  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 
 /// Text positions of the rows of a buffer: row r is at first + r * step. The rotation, through the
@@ -122,6 +114,7 @@ struct TaskList {
   std::vector<QueryRows<Real>> queries;
   std::vector<KeyRows<Real>> keys;
   std::vector<TaskRows> tasks;
+  AttentionKernel kernel = AttentionKernel::automatic;  ///< the kernel that computes them
   /// Called between tiles of work, at most every 0.5 ms, by the calling thread only; must not
   /// throw. Only the tuned host kernels call it.
   ProgressHook progress = {};
@@ -141,19 +134,22 @@ struct TaskList {
 template <typename Real>
 std::vector<AttentionKernel> available_attention_kernels();
 
-/// Explains why no host (or no device) computes attention of this shape on data stored as Real;
-/// empty: some do.
+/// Explains why no host (or no device) computes attention of this shape with the kernel on data
+/// stored as Real; empty: some do.
 template <typename Real>
-std::string refused_everywhere(const AttentionShape& shape, bool on_device);
+std::string refused_everywhere(const AttentionShape& shape, AttentionKernel kernel, bool on_device);
 
-/// Returns the kernel for calls of this shape: shape.kernel, or the choice of `automatic`.
+/// Returns the kernel that computes calls of this shape: the named one, or the choice of
+/// `automatic`.
 /// @throws Error(usage) if this host or the head_dim does not allow it; the passes throw it too.
 template <typename Real>
-AttentionKernel attention_kernel(const AttentionShape& shape);
+AttentionKernel attention_kernel(const AttentionShape& shape,
+                                 AttentionKernel kernel = AttentionKernel::automatic);
 
 /// Describes that kernel to users: an instruction set or "portable", with the reason if it is slow.
 template <typename Real>
-std::string describe_attention_kernel(const AttentionShape& shape);
+std::string describe_attention_kernel(const AttentionShape& shape,
+                                      AttentionKernel kernel = AttentionKernel::automatic);
 
 /// Forward: merges softmax(Q K^T / sqrt(D)) V of every task into out and lse (natural log):
 /// with (O', L') the task's own result, L = log(exp(L) + exp(L')), O = (exp(L_old) O + exp(L') O')

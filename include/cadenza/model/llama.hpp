@@ -66,10 +66,6 @@ struct TokenLosses {
   std::vector<Sum> margin;
 };
 
-/// Returns the attention shape of one rank of a tensor group, for the kernels.
-kernels::AttentionShape attention_shape(const config::Model& model, int tensor_size = 1,
-                                        AttentionKernel kernel = AttentionKernel::automatic);
-
 /// Rows of core attention of one layer, on the device. T rows, H query heads and G key-value heads
 /// of this rank, head_dim D.
 template <typename Real>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cadenza/base/at.hpp"
+#include "cadenza/base/attention_shape.hpp"
 #include "cadenza/base/mask.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/base/sparse_density.hpp"
@@ -18,15 +19,6 @@
 namespace cadenza::plan {
 
 /// Numbers of heads and sizes of elements, on which bytes and costs depend.
-struct AttentionShape {
-  int heads = 1;     ///< query heads
-  int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
-  int head_dim = 1;
-  int element_bytes = 4;      ///< of Q, K, V and dO, which are only read
-  int accumulator_bytes = 4;  ///< of results, LSE and delta, which are sums; at least element_bytes
-  int group() const { return heads / kv_heads; }
-};
-
 /// The order in which a plan counts the tokens of its documents, so that a rank holds a range.
 /// Stripe c has the runs c, c + stripes, c + 2 stripes, ... of `run` tokens each; the tokens of
 /// stripe 0 are counted first, then those of stripe 1, ... One stripe gives the order of the text.

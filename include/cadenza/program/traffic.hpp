@@ -82,7 +82,7 @@ class Traffic {
     std::vector<Begins> ranks;            ///< by rank, and one more for the end
   };
   const Stage& planned(int stage) const { return stages_[at(stage)]; }
-  static Stage make_stage(const plan::Stage& planned, const plan::AttentionShape& shape, Pass pass,
+  static Stage make_stage(const plan::Stage& planned, const AttentionShape& shape, Pass pass,
                           std::size_t ranks);
   void add_ready(const plan::Plan& plan);
   void post_in_order();

@@ -356,9 +356,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     step_shape.emplace(one_layer(experiment));
     plans = make_plans(experiment, *step_shape, problem);
   });
-  const kernels::AttentionShape shape = {problem.shape.heads, problem.shape.kv_heads,
-                                         problem.shape.head_dim, experiment.attention.kernel};
-  announce_kernels<Real>(world, shape);
+  announce_kernels<Real>(world, problem.shape, experiment.attention.kernel);
   const config::Transport transport = announce_devices(world, experiment.run);
   std::vector<std::unique_ptr<exec::DeviceCommunicator>> messages;
   MemoryLedger ledger;
@@ -384,8 +382,8 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     auto& inputs = make();
     auto& results = make();
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
-        exec::AttentionMessages{inputs, results}, step_shape->layout.members(0), shape, rotary,
-        part.half, tracer, ledger));
+        exec::AttentionMessages{inputs, results}, step_shape->layout.members(0), problem.shape,
+        experiment.attention.kernel, rotary, part.half, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
     if (given) exchanges.back()->index().set_patterns(&*given);
   }

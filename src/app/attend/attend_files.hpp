@@ -17,7 +17,7 @@ namespace cadenza::app {
 
 /// The input file's metadata.
 struct AttendProblem {
-  plan::AttentionShape shape;  ///< heads and head_dim; the caller sets element sizes
+  AttentionShape shape;  ///< heads and head_dim; the caller sets element sizes
   std::vector<std::int64_t> lengths;
   std::int64_t tokens = 0;  ///< at least 1, the sum of the lengths
   bool backward = false;

@@ -51,7 +51,7 @@ Calibration<Real>::Calibration(comm::Communicator& world, const config::Experime
       longest_(std::max(experiment.data.max_document, kShortest)),
       rows_(std::min(experiment.batch.microbatch, kMostRows)),
       attention_(world, experiment, longest_, ledger_) {
-  const kernels::AttentionShape shape = model::attention_shape(experiment.model);
+  const AttentionShape shape = config::attention_shape(experiment.model);
   machine_.name = comm::host_place(world).host;
   machine_.dtype = experiment.run.dtype;
   machine_.attention.heads = shape.heads;
@@ -175,8 +175,8 @@ std::string Calibration<Real>::source() const {
 template <typename Real>
 void calibrate_as(comm::Communicator& world, const config::Experiment& experiment,
                   const CommandLine& line) {
-  announce_kernels<Real>(world,
-                         model::attention_shape(experiment.model, 1, experiment.attention.kernel));
+  announce_kernels<Real>(world, config::attention_shape(experiment.model),
+                         experiment.attention.kernel);
   Calibration<Real> calibration(world, experiment);
   const config::Machine machine = calibration.run();
   collectively(world, [&] {

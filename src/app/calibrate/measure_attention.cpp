@@ -36,7 +36,8 @@ AttentionMeasurement<Real>::AttentionMeasurement(comm::Communicator& world,
                                                  const config::Experiment& experiment,
                                                  std::int64_t tokens, MemoryLedger& ledger)
     : world_(world),
-      shape_(model::attention_shape(experiment.model, 1, experiment.attention.kernel)),
+      shape_(config::attention_shape(experiment.model)),
+      kernel_(experiment.attention.kernel),
       rotary_(attention::make_rotary_table<Sum>(
           ledger, tokens, model::rotary_frequencies(experiment.model.rope, shape_.head_dim))) {
   const auto make = [&]<typename T>(Array<T>& array, int heads, int width, T value) {
@@ -60,6 +61,7 @@ AttentionMeasurement<Real>::AttentionMeasurement(comm::Communicator& world,
 template <typename Real>
 kernels::TaskList<Real> AttentionMeasurement<Real>::list(const AttentionCase& work) const {
   kernels::TaskList<Real> list;
+  list.kernel = kernel_;
   list.progress = {make_progress, &world_};
   const std::int64_t query = static_cast<std::int64_t>(shape_.heads) * shape_.head_dim;
   const std::int64_t key = static_cast<std::int64_t>(shape_.kv_heads) * shape_.head_dim;

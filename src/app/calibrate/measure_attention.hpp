@@ -45,7 +45,8 @@ class AttentionMeasurement {
   kernels::TaskList<Real> list(const AttentionCase& work) const;
 
   comm::Communicator& world_;
-  kernels::AttentionShape shape_;
+  AttentionShape shape_;
+  AttentionKernel kernel_;
   kernels::RotaryTable<Sum> rotary_;
   Array<Real> q_, k_, v_, dout_;
   Array<Sum> out_, lse_, delta_, dq_, dk_, dv_;

@@ -166,19 +166,20 @@ double matmul_rate(comm::Communicator& world) {
 }
 
 template <typename Real>
-std::string announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape) {
+std::string announce_kernels(comm::Communicator& world, const AttentionShape& shape,
+                             AttentionKernel kernel) {
   Text mine{};
-  AttentionKernel kernel = AttentionKernel::automatic;
+  AttentionKernel chosen = kernel;
   collectively(world, [&] {  // rejected here rather than in the middle of a step
-    kernel = kernels::attention_kernel<Real>(shape);
-    copy_text(kernels::describe_attention_kernel<Real>(shape), mine.text);
+    chosen = kernels::attention_kernel<Real>(shape, kernel);
+    copy_text(kernels::describe_attention_kernel<Real>(shape, kernel), mine.text);
   });
   std::vector<Text> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   std::vector<std::string> kernels;
   for (const Text& of_rank : all) kernels.emplace_back(of_rank.text);
   if (world.rank() == 0) spdlog::info("attention {}", describe_kernels(kernels));
-  return std::string(word(kernel));
+  return std::string(word(chosen));
 }
 
 config::Transport announce_devices(comm::Communicator& world, const config::Run& run) {
@@ -223,10 +224,12 @@ std::string utc_now() {
 template double matmul_rate<bfloat16>(comm::Communicator&);
 template double matmul_rate<float>(comm::Communicator&);
 template double matmul_rate<double>(comm::Communicator&);
-template std::string announce_kernels<bfloat16>(comm::Communicator&,
-                                                const kernels::AttentionShape&);
-template std::string announce_kernels<float>(comm::Communicator&, const kernels::AttentionShape&);
-template std::string announce_kernels<double>(comm::Communicator&, const kernels::AttentionShape&);
+template std::string announce_kernels<bfloat16>(comm::Communicator&, const AttentionShape&,
+                                                AttentionKernel);
+template std::string announce_kernels<float>(comm::Communicator&, const AttentionShape&,
+                                             AttentionKernel);
+template std::string announce_kernels<double>(comm::Communicator&, const AttentionShape&,
+                                              AttentionKernel);
 
 std::string describe_devices(std::span<const kernels::DeviceIdentity> devices) {
   std::vector<std::string> lines;

@@ -71,7 +71,8 @@ double matmul_rate(comm::Communicator& world);
 /// Collective over `world`. @return this rank's kernel, as attention.kernel names it
 /// @throws CollectiveError(usage) if no kernel supports the shape
 template <typename Real>
-std::string announce_kernels(comm::Communicator& world, const kernels::AttentionShape& shape);
+std::string announce_kernels(comm::Communicator& world, const AttentionShape& shape,
+                             AttentionKernel kernel);
 
 /// Reports on rank 0 the devices, which ranks share one, and the transport between them; nothing if
 /// tensors are in host memory and the experiment names no transport. Collective.

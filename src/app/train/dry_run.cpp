@@ -27,9 +27,9 @@ namespace {
 /// Requires kernels for the run; without them it would be refused on any machine.
 void require_kernels(const config::Experiment& e) {
   const bool on_device = e.run.device == config::DeviceKind::cuda;
-  const kernels::AttentionShape shape = model::attention_shape(e.model, 1, e.attention.kernel);
+  const AttentionShape shape = config::attention_shape(e.model);
   with_real(e.run.dtype, [&]<typename Real>(Real) {
-    const std::string why = kernels::refused_everywhere<Real>(shape, on_device);
+    const std::string why = kernels::refused_everywhere<Real>(shape, e.attention.kernel, on_device);
     if (!why.empty()) fail(ExitCode::usage, "{}", why);
   });
 }

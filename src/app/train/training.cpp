@@ -77,7 +77,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
     for (const std::string& decision : choice.decisions) spdlog::info("{}", decision);
   });
   const std::string kernel = announce_kernels<Real>(
-      world_, model::attention_shape(experiment_.model, 1, experiment_.attention.kernel));
+      world_, config::attention_shape(experiment_.model), experiment_.attention.kernel);
   const std::string remark = never_sparse(experiment_);
   if (world_.rank() == 0 && !remark.empty()) spdlog::warn("attention {}", remark);
   const config::Transport transport = announce_devices(world_, experiment_.run);

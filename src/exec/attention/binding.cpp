@@ -204,7 +204,7 @@ class Binder {
 
   const program::TickPlans& plans_;
   Rank rank_;
-  plan::AttentionShape shape_;
+  AttentionShape shape_;
   Pieces queries_;
   Pieces keys_;
   Binding binding_;
@@ -235,11 +235,11 @@ HomeRows home_rows(const program::TickPlans& plans, Rank rank, int align) {
   return home;
 }
 
-std::int64_t head_elements(const plan::AttentionShape& shape, Tensor what) {
+std::int64_t head_elements(const AttentionShape& shape, Tensor what) {
   return what == Tensor::lse || what == Tensor::delta ? 1 : shape.head_dim;
 }
 
-int home_heads(const plan::AttentionShape& shape, Tensor what) {
+int home_heads(const AttentionShape& shape, Tensor what) {
   return plan::is_key_side(what) ? shape.kv_heads : shape.heads;
 }
 
@@ -247,7 +247,7 @@ bool is_input(Tensor what) {
   return what == Tensor::q || what == Tensor::k || what == Tensor::v || what == Tensor::dout;
 }
 
-std::int64_t workspace_bytes(const plan::AttentionShape& shape, std::int64_t query_rows,
+std::int64_t workspace_bytes(const AttentionShape& shape, std::int64_t query_rows,
                              std::int64_t key_rows, std::int64_t copies) {
   const std::int64_t dim = shape.head_dim;
   const std::int64_t queries = copies * dim * shape.element_bytes          // q

@@ -47,19 +47,18 @@ void make_progress(void* pool) {
 
 template <typename Real>
 AttentionExchange<Real>::AttentionExchange(const AttentionMessages& pool, std::vector<Rank> members,
-                                           const kernels::AttentionShape& shape,
+                                           const AttentionShape& shape, AttentionKernel kernel,
                                            const kernels::RotaryTable<Sum>& rotary, int half,
                                            Tracer& tracer, MemoryLedger& ledger)
     : over_(pool),
       pool_(pool.inputs.group()),
       shape_(shape),
-      plan_shape_{shape.heads, shape.kv_heads, shape.head_dim, static_cast<int>(sizeof(Real)),
-                  static_cast<int>(sizeof(Sum))},
+      kernel_(kernel),
       rotary_(rotary),
       half_(half),
       tracer_(tracer),
       ledger_(ledger),
-      workspace_(plan_shape_, ledger),
+      workspace_(shape_, ledger),
       buffer_(ledger, "messages"),
       index_(pool_, members, shape, rotary_, tracer, ledger),
       messages_(std::move(members), tracer) {}
@@ -70,14 +69,12 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
   bindings_.clear();
   ExchangeNeeds needs;
   for (const program::TickPlans* plans : ticks) {
-    const plan::AttentionShape& planned = plans->forward.workload.shape;
-    if (planned.element_bytes != plan_shape_.element_bytes ||
-        planned.accumulator_bytes != plan_shape_.accumulator_bytes) {
+    const AttentionShape& planned = plans->forward.workload.shape;
+    if (planned.element_bytes != sizeof(Real) || planned.accumulator_bytes != sizeof(Sum)) {
       fail(ExitCode::communication,
            "the plan was made for elements of {} bytes and accumulators of {} bytes, this run has "
            "{} and {}",
-           planned.element_bytes, planned.accumulator_bytes, plan_shape_.element_bytes,
-           plan_shape_.accumulator_bytes);
+           planned.element_bytes, planned.accumulator_bytes, sizeof(Real), sizeof(Sum));
     }
     bindings_.push_back(exec::bind(*plans, pool_.rank(), align));
     needs.add(bindings_.back(), copies);
@@ -99,6 +96,7 @@ void AttentionExchange<Real>::bind_tasks() {
       lists.resize(stages.size());
       for (std::size_t stage = 0; stage < stages.size(); ++stage) {
         lists[stage].tasks = stages[stage].tasks;
+        lists[stage].kernel = kernel_;
         // Messages of later stages make progress inside the kernels: MPI moves them only when
         // called.
         lists[stage].progress = {make_progress, &pool_};
@@ -160,7 +158,7 @@ Real* AttentionExchange<Real>::inputs_of(bool home, Tensor what, std::int64_t he
   const model::AttentionBuffers<Real>& buffers = buffers_of(home);
   Real* base = what == Tensor::q ? buffers.q : what == Tensor::k ? buffers.k : buffers.v;
   if (what == Tensor::dout) base = buffers.dout;
-  return base + head_row * head_elements(plan_shape_, what);
+  return base + head_row * head_elements(shape_, what);
 }
 
 template <typename Real>
@@ -199,7 +197,7 @@ Accumulator<Real>* AttentionExchange<Real>::sums_of(bool home, Tensor what,
     case Tensor::pattern:
       fail(ExitCode::internal, "{} is no sum of attention", plan::name(what));
   }
-  return base + head_row * head_elements(plan_shape_, what);
+  return base + head_row * head_elements(shape_, what);
 }
 
 template <typename Real>
@@ -228,7 +226,7 @@ const Direction& AttentionExchange<Real>::direction_of(Operation operation, int 
 
 template <typename Real>
 StridedRows AttentionExchange<Real>::stride_of(const Segment& segment) const {
-  const std::int64_t elements = head_elements(plan_shape_, segment.what);
+  const std::int64_t elements = head_elements(shape_, segment.what);
   return {segment.rows, segment.heads.size() * elements, segment.row_heads * elements};
 }
 

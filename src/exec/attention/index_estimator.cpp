@@ -19,7 +19,7 @@ std::int64_t IndexDocument::row_of(std::int64_t token) const {
 
 template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_estimator(
-    SparseKind kind, const kernels::AttentionShape& shape,
+    SparseKind kind, const AttentionShape& shape,
     const kernels::RotaryTable<Accumulator<Real>>& rotary) {
   switch (kind) {
     case SparseKind::vertical_slash:
@@ -43,7 +43,7 @@ std::int64_t estimator_bytes(const plan::Workload& workload, const plan::IndexPa
 
 template <typename Real>
 void rotate_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
-                    const Real* q, const kernels::AttentionShape& shape,
+                    const Real* q, const AttentionShape& shape,
                     const kernels::RotaryTable<Accumulator<Real>>& rotary, std::vector<Real>& to) {
   const std::int64_t count = tokens.size();
   const std::int64_t elements = count * shape.heads * shape.head_dim;
@@ -63,11 +63,11 @@ void rotate_queries(const plan::Workload& workload, std::int64_t length, Range t
   to.assign(turned.data(), turned.data() + elements);
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                                  \
-  template std::unique_ptr<IndexEstimator<Real>> make_estimator<Real>(                             \
-      SparseKind, const kernels::AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&); \
-  template void rotate_queries(                                                                    \
-      const plan::Workload&, std::int64_t, Range, const Real*, const kernels::AttentionShape&,     \
+#define CADENZA_INSTANTIATE(Real)                                                         \
+  template std::unique_ptr<IndexEstimator<Real>> make_estimator<Real>(                    \
+      SparseKind, const AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&); \
+  template void rotate_queries(                                                           \
+      const plan::Workload&, std::int64_t, Range, const Real*, const AttentionShape&,     \
       const kernels::RotaryTable<Accumulator<Real>>&, std::vector<Real>&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

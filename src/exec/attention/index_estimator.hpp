@@ -91,14 +91,14 @@ inline IndexDocument& document_of(std::span<IndexDocument> documents, int number
 
 template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_estimator(
-    SparseKind kind, const kernels::AttentionShape& shape,
+    SparseKind kind, const AttentionShape& shape,
     const kernels::RotaryTable<Accumulator<Real>>& rotary);
 template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_vertical_slash(
-    const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
+    const AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
 template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_xattention(
-    const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
+    const AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
 
 /// Bytes that an estimator holds for one document on one holder while it chooses.
 std::int64_t estimator_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
@@ -136,7 +136,7 @@ auto on_host(const T* data, std::int64_t count) {
 /// @param q  row of the first token
 template <typename Real>
 void rotate_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
-                    const Real* q, const kernels::AttentionShape& shape,
+                    const Real* q, const AttentionShape& shape,
                     const kernels::RotaryTable<Accumulator<Real>>& rotary, std::vector<Real>& to);
 
 }  // namespace cadenza::exec

@@ -37,7 +37,7 @@ struct IndexExchange<Real>::Tick {
 
 template <typename Real>
 IndexExchange<Real>::IndexExchange(comm::Communicator& pool, std::vector<Rank> members,
-                                   const kernels::AttentionShape& shape,
+                                   const AttentionShape& shape,
                                    const kernels::RotaryTable<Sum>& rotary, Tracer& tracer,
                                    MemoryLedger& ledger)
     : pool_(pool),
@@ -54,7 +54,7 @@ IndexExchange<Real>::~IndexExchange() {
 
 void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
   const plan::Workload& workload = plans.forward.workload;
-  const plan::AttentionShape& shape = workload.shape;
+  const AttentionShape& shape = workload.shape;
   std::int64_t bytes = 0;
   std::int64_t patterns = 0;
   for (const plan::IndexParts& parts : plan::index_parts(workload)) {

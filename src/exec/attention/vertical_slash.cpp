@@ -27,7 +27,7 @@ class VerticalSlash final : public IndexEstimator<Real> {
   using Sum = Accumulator<Real>;
   using typename IndexEstimator<Real>::Keep;
 
-  VerticalSlash(const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary)
+  VerticalSlash(const AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary)
       : shape_(shape), rotary_(rotary) {}
 
   void begin(const plan::Workload& workload, std::span<IndexDocument> documents,
@@ -73,7 +73,7 @@ class VerticalSlash final : public IndexEstimator<Real> {
   void sample();
   void choose(const Keep& keep);
 
-  kernels::AttentionShape shape_;
+  AttentionShape shape_;
   const kernels::RotaryTable<Sum>& rotary_;
   const plan::Workload* workload_ = nullptr;
   std::span<IndexDocument> documents_;
@@ -242,7 +242,7 @@ struct VerticalSlash<Real>::Jobs {
   }
 
   void add(const IndexDocument& document, Head& head, std::int64_t number, const KeyRun& run,
-           const kernels::AttentionShape& shape, const Real* keys) {
+           const AttentionShape& shape, const Real* keys) {
     const std::int64_t stride = std::int64_t{shape.kv_heads} * shape.head_dim;
     for (std::int64_t begin = 0; begin < run.text.tokens.size(); begin += kJobKeys) {
       const std::int64_t held = run.held + begin;
@@ -440,7 +440,7 @@ void VerticalSlash<Real>::choose(const Keep& keep) {
 
 std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
                                   std::size_t holder) {
-  const plan::AttentionShape& shape = workload.shape;
+  const AttentionShape& shape = workload.shape;
   std::int64_t keys = 0;
   for (const plan::Home& home : parts.homes) {
     if (home.rank == parts.holders[holder]) keys += home.tokens.size();
@@ -453,13 +453,13 @@ std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::In
 
 template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_vertical_slash(
-    const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary) {
+    const AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary) {
   return std::make_unique<VerticalSlash<Real>>(shape, rotary);
 }
 
 #define CADENZA_INSTANTIATE(Real)                                           \
   template std::unique_ptr<IndexEstimator<Real>> make_vertical_slash<Real>( \
-      const kernels::AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&);
+      const AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

@@ -29,7 +29,7 @@ class XAttention final : public IndexEstimator<Real> {
   using Sum = Accumulator<Real>;
   using typename IndexEstimator<Real>::Keep;
 
-  XAttention(const kernels::AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary)
+  XAttention(const AttentionShape& shape, const kernels::RotaryTable<Sum>& rotary)
       : shape_(shape), rotary_(rotary) {}
 
   void begin(const plan::Workload& workload, std::span<IndexDocument> documents,
@@ -65,7 +65,7 @@ class XAttention final : public IndexEstimator<Real> {
                 std::vector<Chosen>& chosen);
   void add_recall(const IndexDocument& document, std::int64_t head, const SparsePattern& pattern);
 
-  kernels::AttentionShape shape_;
+  AttentionShape shape_;
   const kernels::RotaryTable<Sum>& rotary_;
   const plan::Workload* workload_ = nullptr;
   std::span<IndexDocument> documents_;
@@ -314,7 +314,7 @@ Recall XAttention<Real>::recall(const Sum*) {
 
 std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
                               std::size_t holder) {
-  const plan::AttentionShape& shape = workload.shape;
+  const AttentionShape& shape = workload.shape;
   const std::int64_t row = std::int64_t{shape.head_dim} * shape.element_bytes;
   std::int64_t bytes = 0;
   for (const plan::Home& home : parts.homes) {
@@ -335,13 +335,13 @@ std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexP
 
 template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_xattention(
-    const kernels::AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary) {
+    const AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary) {
   return std::make_unique<XAttention<Real>>(shape, rotary);
 }
 
 #define CADENZA_INSTANTIATE(Real)                                       \
   template std::unique_ptr<IndexEstimator<Real>> make_xattention<Real>( \
-      const kernels::AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&);
+      const AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

@@ -101,12 +101,9 @@ Places places(const Plan& plan) {
 
 bool same_workload(const Workload& a, const Workload& b) {
   return a.lengths == b.lengths && a.homes == b.homes && a.servers == b.servers &&
-         a.capacities == b.capacities && a.ranks == b.ranks && a.shape.heads == b.shape.heads &&
-         a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim &&
-         a.shape.element_bytes == b.shape.element_bytes &&
-         a.shape.accumulator_bytes == b.shape.accumulator_bytes && a.context == b.context &&
-         a.order == b.order && a.mask == b.mask && a.sparse == b.sparse && a.density == b.density &&
-         a.queries == b.queries && a.layers == b.layers;
+         a.capacities == b.capacities && a.ranks == b.ranks && a.shape == b.shape &&
+         a.context == b.context && a.order == b.order && a.mask == b.mask && a.sparse == b.sparse &&
+         a.density == b.density && a.queries == b.queries && a.layers == b.layers;
 }
 
 /// Whether a document lives on one rank and all of it is computed there: no row can be missing.

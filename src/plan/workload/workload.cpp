@@ -10,19 +10,6 @@
 namespace cadenza::plan {
 namespace {
 
-AttentionShape attention_shape(const config::Experiment& experiment) {
-  const std::int64_t tensor = experiment.parallel.tensor;
-  AttentionShape shape;
-  // Tensor-parallel ranks follow one plan, each for its own heads.
-  shape.heads = static_cast<int>(experiment.model.heads / tensor);
-  shape.kv_heads = static_cast<int>(experiment.model.kv_heads / tensor);
-  shape.head_dim = static_cast<int>(experiment.model.head_dim());
-  const config::ElementBytes bytes = config::element_bytes(experiment.run.dtype);
-  shape.element_bytes = bytes.element;
-  shape.accumulator_bytes = bytes.accumulator;
-  return shape;
-}
-
 TokenOrder token_order(const config::Experiment& experiment) {
   if (!config::deals_stripes(experiment.attention.placement)) return {};
   const bool blocks = experiment.attention.shares() == config::Shares::block_striped;
@@ -117,7 +104,9 @@ Workload make_workload(const config::Experiment& experiment, std::span<const Occ
   const int trainers = static_cast<int>(groups.size()) * context;
   workload.ranks = trainers + dedicated;
   workload.context = context;
-  workload.shape = attention_shape(experiment);
+  // Tensor-parallel ranks follow one plan, each for its own heads.
+  workload.shape =
+      config::attention_shape(experiment.model, experiment.parallel.tensor, experiment.run.dtype);
   workload.order = token_order(experiment);
   workload.mask = experiment.attention.mask();
   workload.sparse = experiment.attention.sparse_rule();

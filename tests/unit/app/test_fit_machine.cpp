@@ -6,6 +6,7 @@
 
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/simulate/costs.hpp"
+#include "unit/tiny_model.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -15,11 +16,7 @@ using program::Pass;
 
 config::Experiment experiment() {
   config::Experiment e;
-  e.model.layers = 2;
-  e.model.d_model = 64;
-  e.model.heads = e.model.kv_heads = 4;
-  e.model.ffn = 96;
-  e.model.vocab = 300;
+  e.model = tiny_model();
   return e;
 }
 

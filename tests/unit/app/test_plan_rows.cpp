@@ -10,6 +10,7 @@
 
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/program/step_plan.hpp"
+#include "unit/tiny_model.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -19,10 +20,7 @@ using program::Pass;
 /// Heavy-tailed documents on two data-parallel ranks.
 config::Experiment small() {
   config::Experiment e;
-  e.model.layers = 2;
-  e.model.d_model = 32;
-  e.model.heads = 4;
-  e.model.kv_heads = 2;
+  e.model = tiny_model();
   e.data.source = config::Source::synthetic;
   e.data.documents = 200;
   e.data.max_document = 512;

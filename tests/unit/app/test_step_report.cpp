@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step's line says of the balance and the FLOPs of attention, from numbers made up by hand.
 #include "app/train/step_report.hpp"
+#include "unit/tiny_model.hpp"
 
 #include <gmock/gmock.h>
 
@@ -9,11 +10,7 @@ namespace {
 
 config::Experiment experiment(int trainers, int servers) {
   config::Experiment e;
-  e.model.layers = 2;
-  e.model.d_model = 32;
-  e.model.heads = 4;
-  e.model.kv_heads = 2;
-  e.model.vocab = 64;
+  e.model = tiny_model();
   e.batch.microbatch = 8;
   e.batch.tokens = 8 * trainers;
   e.parallel.data = trainers;

@@ -331,7 +331,7 @@ TEST(CoreAttention, RotatedKeysAreRoundedOnce) {
 
 /// dq, dk and dv of every row one after the other, dk turned back by the row's position.
 template <typename Real>
-void expect_joined(const kernels::AttentionShape& shape) {
+void expect_joined(const AttentionShape& shape) {
   using Sum = Accumulator<Real>;
   std::mt19937_64 random(5);
   MemoryLedger ledger;
@@ -374,8 +374,7 @@ void expect_joined(const kernels::AttentionShape& shape) {
 }
 
 TEST(CoreAttention, JoinedGradientsAreThoseOfTheProjections) {
-  for (const kernels::AttentionShape shape :
-       {kernels::AttentionShape{4, 2, 8}, {1, 1, 1}, {2, 1, 5}, {3, 3, 2}}) {
+  for (const AttentionShape shape : {AttentionShape{4, 2, 8}, {1, 1, 1}, {2, 1, 5}, {3, 3, 2}}) {
     expect_joined<float>(shape);
     expect_joined<double>(shape);
     expect_joined<bfloat16>(shape);

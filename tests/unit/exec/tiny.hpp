@@ -9,6 +9,7 @@
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/program/step_plan.hpp"
+#include "unit/tiny_model.hpp"
 
 namespace cadenza::exec::testing {
 
@@ -16,12 +17,7 @@ namespace cadenza::exec::testing {
 inline config::Experiment tiny_experiment() {
   config::Experiment e;
   e.seed = 7;
-  e.model.layers = 2;
-  e.model.d_model = 32;
-  e.model.heads = 4;
-  e.model.kv_heads = 2;
-  e.model.ffn = 48;
-  e.model.vocab = 61;
+  e.model = tiny_model();
   e.data.source = config::Source::synthetic;
   e.data.documents = 97;
   e.data.max_document = 256;

@@ -50,14 +50,15 @@ struct Piece {
 };
 
 struct Case {
-  kernels::AttentionShape shape;
+  AttentionShape shape;
+  AttentionKernel kernel = AttentionKernel::automatic;
   double theta = 0;  ///< 0: no rotation
   std::vector<DocumentData> documents;
   std::vector<Piece> pieces;
 };
 
 struct CaseOptions {
-  kernels::AttentionShape shape;
+  AttentionShape shape;
   double theta = 10000;
   std::vector<std::int64_t> lengths;
   bool cut = true;           ///< random buffers and tasks; otherwise one task per document
@@ -82,9 +83,9 @@ kernels::RotaryTable<Real> rotary_table(const Case& of);
 /// What computes a call; the seam's choice unless a test says otherwise.
 template <typename Real>
 struct Kernels {
-  using Call = std::function<void(const kernels::AttentionShape&,
-                                  const kernels::RotaryTable<Accumulator<Real>>&,
-                                  const kernels::TaskList<Real>&)>;
+  using Call =
+      std::function<void(const AttentionShape&, const kernels::RotaryTable<Accumulator<Real>>&,
+                         const kernels::TaskList<Real>&)>;
   Call forward = kernels::attention_forward<Real>;
   Call backward = kernels::attention_backward<Real>;
 };

@@ -86,7 +86,9 @@ template <typename Real>
 class ListBuilder {
  public:
   ListBuilder(const Case& of, std::vector<DeviceDocument<Real>>& documents)
-      : of_(of), documents_(documents) {}
+      : of_(of), documents_(documents) {
+    list_.kernel = of.kernel;
+  }
 
   void add(const Piece& piece) {
     const int document = piece.task.document;

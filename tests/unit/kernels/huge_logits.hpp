@@ -80,12 +80,12 @@ inline void expect_clear_rows(const DocumentResult& got, const DocumentResult& e
 /// For every factor, and shapes in turn: expect(case, its clear rows, what it must give), in random
 /// tasks.
 template <typename Expect>
-void for_each_huge_case(const std::vector<kernels::AttentionShape>& shapes, std::int64_t length,
+void for_each_huge_case(const std::vector<AttentionShape>& shapes, std::int64_t length,
                         const Expect& expect) {
   std::mt19937_64 random(31);
   for (std::size_t n = 0; n < std::size(kHugeFactors); n += kSanitized ? 3 : 1) {
     const double factor = kHugeFactors[n];
-    const kernels::AttentionShape& shape = shapes[n % shapes.size()];
+    const AttentionShape& shape = shapes[n % shapes.size()];
     SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim) + ", queries times " +
                  std::to_string(factor));
     Case of = make_case({shape, 0, {length}, true, 0, 0}, random);
@@ -104,7 +104,7 @@ inline Kernels<bfloat16> forward_only(Kernels<bfloat16> by) {
 }
 
 /// Query i sees keys up to i; those before 100 have logits of -inf, an overflow.
-inline Case overflowing_case(const kernels::AttentionShape& shape) {
+inline Case overflowing_case(const AttentionShape& shape) {
   std::mt19937_64 random(32);
   Case of = rounded_case({shape, 0, {150}, false, 0, 0}, random);
   const auto dim = static_cast<std::size_t>(shape.head_dim);

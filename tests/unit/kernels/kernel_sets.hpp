@@ -96,7 +96,7 @@ struct Lengths {
 };
 
 /// Two documents cut into random tasks of every rule; every third round without rotation.
-inline CaseOptions every_rule(const kernels::AttentionShape& shape, int round, Lengths lengths,
+inline CaseOptions every_rule(const AttentionShape& shape, int round, Lengths lengths,
                               std::mt19937_64& random) {
   CaseOptions options{shape, round % 3 == 0 ? 0.0 : 10000.0, {}, true, 0.3, 0.3};
   for (int d = 0; d < 2; ++d) options.lengths.push_back(lengths.draw(random));
@@ -104,8 +104,8 @@ inline CaseOptions every_rule(const kernels::AttentionShape& shape, int round, L
 }
 
 /// The same with, by turns, windows, maps of positions, stripes and slices of heads.
-inline CaseOptions stripes_bands_and_maps(const kernels::AttentionShape& shape, int round,
-                                          Lengths lengths, std::mt19937_64& random) {
+inline CaseOptions stripes_bands_and_maps(const AttentionShape& shape, int round, Lengths lengths,
+                                          std::mt19937_64& random) {
   CaseOptions options{shape, 10000, {}, true, 0.1, 0.1};
   options.window_share = round % 2 == 0 ? 0.7 : 0;
   options.striped = round % 3 == 1;

@@ -39,8 +39,8 @@ TEST(Attention, EqualsDefinitionForEveryHeadDim) {
 
 TEST(Attention, EqualsDefinitionForEveryGroup) {
   std::mt19937_64 random(2);
-  const kernels::AttentionShape shapes[] = {{3, 3, 16}, {4, 2, 16},  {8, 2, 24},
-                                            {8, 1, 16}, {12, 1, 20}, {22, 2, 8}};
+  const AttentionShape shapes[] = {{3, 3, 16}, {4, 2, 16},  {8, 2, 24},
+                                   {8, 1, 16}, {12, 1, 20}, {22, 2, 8}};
   for (const auto& shape : shapes) {
     SCOPED_TRACE("heads " + std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads));
     expect_both_precisions(make_case({shape, 500, {90, 41}, true, 0, 0}, random), 1);
@@ -97,7 +97,7 @@ TEST(Attention, EqualsDefinitionForBands) {
 /// Buffers that hold some heads only, as after an exchange of tokens for heads.
 TEST(Attention, EqualsDefinitionForSlicesOfHeads) {
   std::mt19937_64 random(13);
-  const kernels::AttentionShape shapes[] = {{4, 4, 12}, {8, 2, 8}, {6, 3, 16}, {4, 1, 9}};
+  const AttentionShape shapes[] = {{4, 4, 12}, {8, 2, 8}, {6, 3, 16}, {4, 1, 9}};
   for (int round = 0; round < 16; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{shapes[round % 4], 10000, {}, true, 0.2, 0.1, round % 3 != 0, true};
@@ -154,7 +154,7 @@ kernels::TaskList<double> striped_list(const kernels::QueryRows<double>& queries
 
 TEST(Attention, StripesOfADocumentAddUpToIt) {
   std::mt19937_64 random(14);
-  const kernels::AttentionShape shape{2, 1, 8};
+  const AttentionShape shape{2, 1, 8};
   const Case whole = make_case({shape, 10000, {kStripes * kStripeRows}, false, 0, 0}, random);
   const DocumentResult expected = computed<double>(whole)[0];
   const DocumentData& data = whole.documents[0];
@@ -262,7 +262,7 @@ TEST(Attention, DisjointKeyHalvesInTwoCallsEqualOneCall) {
 }
 
 TEST(Attention, RowsWithoutKeysKeepWhatTheyHad) {
-  const kernels::AttentionShape shape{1, 1, 3};
+  const AttentionShape shape{1, 1, 3};
   const float infinity = std::numeric_limits<float>::infinity();
   // Keys [5, 8) are in the future of queries [2, 5); query 5 and 6 see one and two.
   const auto q = upload(std::vector<float>(15, 1.0f));
@@ -385,7 +385,7 @@ TEST(Attention, NothingToDo) {
 
 TEST(Attention, RefusesTasksOutsideTheirBuffers) {
   struct Call {
-    kernels::AttentionShape shape{4, 2, 8};
+    AttentionShape shape{4, 2, 8};
     Task task{0, {8, 16}, {0, 16}, {0, 4}, Band::causal()};
     kernels::QueryRows<float> queries{.tokens = {8, 16}};
     kernels::KeyRows<float> keys{.tokens = {0, 16}};

@@ -26,12 +26,8 @@ void expect_definition_by_tables(const Case& of, int calls = 1) {
 
 TEST(CpuAttention, EqualsDefinitionForEveryHeadDimAndGroup) {
   std::mt19937_64 random(1);
-  for (const kernels::AttentionShape shape : {kernels::AttentionShape{2, 1, 32},
-                                              {3, 3, 64},
-                                              {4, 2, 96},
-                                              {5, 1, 128},
-                                              {2, 2, 160},
-                                              {2, 1, 256}}) {
+  for (const AttentionShape shape :
+       {AttentionShape{2, 1, 32}, {3, 3, 64}, {4, 2, 96}, {5, 1, 128}, {2, 2, 160}, {2, 1, 256}}) {
     SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim));
     expect_definition_by_tables(rounded_case({shape, 10000, {1, 150, 23}, true, 0, 0}, random));
   }
@@ -52,7 +48,7 @@ TEST(CpuAttention, EqualsDefinitionForRandomTasksOfEveryRule) {
 /// Random diagonals, tokens and positions; slices of heads in buffers of their own.
 TEST(CpuAttention, EqualsDefinitionForStripesAndSlicesOfHeads) {
   std::mt19937_64 random(11);
-  const kernels::AttentionShape shapes[] = {{4, 2, 32}, {4, 4, 64}, {6, 1, 32}};
+  const AttentionShape shapes[] = {{4, 2, 32}, {4, 4, 64}, {6, 1, 32}};
   for (int round = 0; round < 12; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{
@@ -69,7 +65,7 @@ TEST(CpuAttention, EqualsDefinitionForStripesAndSlicesOfHeads) {
 /// Both edges of the band anywhere in, before and behind the rectangle.
 TEST(CpuAttention, EqualsDefinitionForBands) {
   std::mt19937_64 random(12);
-  const kernels::AttentionShape shapes[] = {{4, 2, 32}, {2, 2, 64}, {6, 1, 32}};
+  const AttentionShape shapes[] = {{4, 2, 32}, {2, 2, 64}, {6, 1, 32}};
   for (int round = 0; round < 18; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{
@@ -86,7 +82,7 @@ TEST(CpuAttention, EqualsDefinitionForBands) {
 /// Tasks of a call turn the same queries by different positions.
 TEST(CpuAttention, EqualsDefinitionForMapsOfPositions) {
   std::mt19937_64 random(14);
-  const kernels::AttentionShape shapes[] = {{4, 2, 32}, {2, 2, 64}, {6, 1, 32}};
+  const AttentionShape shapes[] = {{4, 2, 32}, {2, 2, 64}, {6, 1, 32}};
   for (int round = 0; round < 9; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     CaseOptions options{shapes[round % 3], 10000, {}, true, 0.1, 0.1};
@@ -203,7 +199,7 @@ TEST(CpuAttention, ExtremeLogits) {
 
 /// Of logits of any size, the largest takes its row: in one call, merged from three, and in dV.
 TEST(CpuAttention, HugeLogitsKeepTheirLargest) {
-  const std::vector<kernels::AttentionShape> shapes = {{2, 1, 32}, {2, 1, 64}, {2, 1, 128}};
+  const std::vector<AttentionShape> shapes = {{2, 1, 32}, {2, 1, 64}, {2, 1, 128}};
   for_each_huge_case(shapes, 150, [](const Case& of, const auto& clear, const auto& wanted) {
     for (const int calls : {1, 3}) {
       SCOPED_TRACE(std::to_string(calls) + " calls");
@@ -456,9 +452,12 @@ TEST(CpuAttention, TheSeamNamesWhatItUses) {
 }
 
 template <typename Real>
-std::string refusal_of(const kernels::AttentionShape& shape) {
+std::string refusal_of(const AttentionShape& shape,
+                       AttentionKernel kernel = AttentionKernel::automatic) {
+  kernels::TaskList<Real> list;
+  list.kernel = kernel;
   try {
-    kernels::attention_forward<Real>(shape, {}, {});
+    kernels::attention_forward<Real>(shape, {}, list);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
     return error.what();
@@ -471,7 +470,7 @@ template <typename Real>
 void expect_each_kernel_is_taken() {
   const std::vector<AttentionKernel> here = kernels::available_attention_kernels<Real>();
   for (const AttentionKernel kernel : here) {
-    EXPECT_EQ(kernels::attention_kernel<Real>({2, 1, 64, kernel}), kernel);
+    EXPECT_EQ(kernels::attention_kernel<Real>({2, 1, 64}, kernel), kernel);
   }
   if (here.empty()) return;
   EXPECT_EQ(kernels::attention_kernel<Real>({2, 1, 64}), here.front());
@@ -484,14 +483,14 @@ TEST(AttentionKernelChoice, FollowsTheKey) {
 }
 
 TEST(AttentionKernelChoice, RefusesWhatTheTypeOrTheShapeDoesNotAllow) {
-  EXPECT_EQ(refusal_of<double>({2, 1, 64, AttentionKernel::avx2}),
+  EXPECT_EQ(refusal_of<double>({2, 1, 64}, AttentionKernel::avx2),
             "attention.kernel: found avx2; valid for float64 here: auto, portable");
-  EXPECT_THAT(refusal_of<float>({2, 1, 64, AttentionKernel::amx}),
+  EXPECT_THAT(refusal_of<float>({2, 1, 64}, AttentionKernel::amx),
               ::testing::StartsWith("attention.kernel: found amx; valid for float32 here: auto, "));
   if (kernels::cpu::avx2_kernels() == nullptr) GTEST_SKIP() << "this processor has no AVX2";
-  EXPECT_THAT(refusal_of<bfloat16>({2, 1, 64, AttentionKernel::portable}),
+  EXPECT_THAT(refusal_of<bfloat16>({2, 1, 64}, AttentionKernel::portable),
               ::testing::EndsWith(", avx2"));
-  EXPECT_EQ(refusal_of<float>({2, 1, 40, AttentionKernel::avx2}),
+  EXPECT_EQ(refusal_of<float>({2, 1, 40}, AttentionKernel::avx2),
             "attention.kernel: avx2: found head_dim 40; valid: a multiple of 32 up to 256");
   EXPECT_EQ(refusal_of<float>({2, 1, 40}), "");
   EXPECT_EQ(refusal_of<bfloat16>({2, 1, 40}),

@@ -39,7 +39,7 @@ class Rows {
 };
 
 void attend(const kernels::TaskList<double>& list) {
-  kernels::attention_forward({1, 1, 1, AttentionKernel::portable}, {}, list);
+  kernels::attention_forward({1, 1, 1}, {}, list);
   fence();
 }
 
@@ -47,6 +47,7 @@ TEST(KeptTasks, PortableKernelsAllocateInTheFirstCallAlone) {
   namespace Tools = Kokkos::Tools::Experimental;
   const Rows first(1), second(2), third(3);
   kernels::TaskList<double> list;
+  list.kernel = AttentionKernel::portable;
   list.tasks = {{{0, {0, 100}, {0, 100}, {0, 1}, Band::causal()}, 0, 0}};
   first.name_in(list);
   attend(list);
@@ -113,7 +114,7 @@ class KeptCall : public ::testing::Test {
   }
 
   using Kept = kernels::device::KeptCall<CountingMemory>;
-  kernels::AttentionShape shape_{2, 1, 64};
+  AttentionShape shape_{2, 1, 64};
   kernels::TaskList<bfloat16> list_;
   kernels::device::PassProblem forward_;
   int copies_ = 0;

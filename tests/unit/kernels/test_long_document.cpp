@@ -17,7 +17,7 @@ constexpr std::int64_t kFew = 8;
 
 /// Every query sees every key. q, dout [queries, H, D]; k, v [keys, G, D].
 struct Rectangle {
-  kernels::AttentionShape shape;
+  AttentionShape shape;
   std::int64_t queries, keys;
   Vector q, k, v, dout;
   Vector lse, delta;     ///< [queries, H] that the backward pass is given, exact in float32
@@ -88,8 +88,8 @@ void attend_exactly(Rectangle& of, std::int64_t query, int head, double others) 
 
 /// Unit-normal rows; queries times `sharpness`. Where queries are many they are those of a causal
 /// document: query i has i more keys.
-Rectangle make_rectangle(const kernels::AttentionShape& shape, std::int64_t queries,
-                         std::int64_t keys, double sharpness) {
+Rectangle make_rectangle(const AttentionShape& shape, std::int64_t queries, std::int64_t keys,
+                         double sharpness) {
   const std::int64_t statistics = queries * shape.heads, dim = shape.head_dim;
   const std::int64_t key_elements = keys * shape.kv_heads * dim;
   Rectangle made{shape,

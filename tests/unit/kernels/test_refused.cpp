@@ -54,9 +54,9 @@ void check(const std::string& type) {
     const auto name = static_cast<AttentionKernel>(kernel);
     for (const int head_dim : {2, 8, 16, 32, 40, 64, 96, 128, 160, 256, 288, 512}) {
       SCOPED_TRACE(std::string(word(name)) + " " + type + " " + std::to_string(head_dim));
-      const kernels::AttentionShape shape = {2, 1, head_dim, name};
-      const std::string host = kernels::refused_everywhere<Real>(shape, false);
-      const std::string device = kernels::refused_everywhere<Real>(shape, true);
+      const AttentionShape shape = {2, 1, head_dim};
+      const std::string host = kernels::refused_everywhere<Real>(shape, name, false);
+      const std::string device = kernels::refused_everywhere<Real>(shape, name, true);
       EXPECT_EQ(host.empty(), computes(kHost, name, type, head_dim)) << host;
       EXPECT_EQ(device.empty(), computes(kDevice, name, type, head_dim)) << device;
       for (const std::string& refusal : {host, device}) {
@@ -67,7 +67,7 @@ void check(const std::string& type) {
     }
   }
   for (const AttentionKernel here : kernels::available_attention_kernels<Real>()) {
-    EXPECT_EQ(kernels::refused_everywhere<Real>({2, 1, 64, here}, kDeviceIsCuda), "");
+    EXPECT_EQ(kernels::refused_everywhere<Real>({2, 1, 64}, here, kDeviceIsCuda), "");
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for Hopper: on a device as they are called, elsewhere their own source, run by
-// emulated blocks.
+// What the emulation of `sm90` finds, and its layout of shared memory.
+#include "unit/kernels/device_kernels.hpp"
+#ifndef KOKKOS_ENABLE_CUDA
+
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -9,227 +11,15 @@
 #include <utility>
 
 #include "../../../kernels/sm90/attention.hpp"
-#include "../../../kernels/sm90/call.hpp"
-#include "unit/kernels/huge_logits.hpp"
-#include "unit/sanitized.hpp"
-#ifndef KOKKOS_ENABLE_CUDA
-#include "../../../kernels/device/rotation.hpp"
 #include "../../../kernels/sm90/forward.hpp"
 #include "../../../kernels/sm90/key_gradient.hpp"
 #include "../../../kernels/sm90/query_gradient.hpp"
-#include "unit/kernels/emulated_hopper.hpp"
-#endif
+#include "unit/sanitized.hpp"
 
 namespace cadenza::testing {
 namespace {
 
-#ifdef KOKKOS_ENABLE_CUDA
-
-constexpr auto kSm90 = AttentionKernel::sm90;
-
-bool sm90_is_here() {
-  return std::ranges::count(kernels::available_attention_kernels<bfloat16>(), kSm90) > 0;
-}
-
-Kernels<bfloat16> sm90_under_test() {
-  return {};
-}
-
-#else
-
-namespace device = kernels::device;
 namespace sm90 = kernels::sm90;
-
-constexpr auto kSm90 = AttentionKernel::automatic;
-
-bool sm90_is_here() {
-  return true;
-}
-
-/// Calls test(std::integral_constant<int, D>) with the head_dim.
-template <typename Test>
-void with_sm90_dim(int dim, const Test& test) {
-  if (dim == 64) return test(std::integral_constant<int, 64>());
-  if (dim == 128) return test(std::integral_constant<int, 128>());
-  FAIL() << "no kernels for head_dim " << dim;
-}
-
-/// A call's arrays, rotated, as a device has them.
-struct PreparedHopper {
-  PreparedHopper(const kernels::AttentionShape& of, const kernels::RotaryTable<float>& rotary,
-                 const kernels::TaskList<bfloat16>& tasks, Pass pass)
-      : shape(of),
-        list(tasks),
-        call(device::make_call(shape, rotary, list)),
-        memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(device::Bits));
-    static_cast<device::Problem&>(problem) = call.problem;
-    problem.queries = call.queries.data();
-    problem.keys = call.keys.data();
-    problem.rotations = call.rotations.data();
-    problem.entries = call.entries.data();
-    EmulatedHopper block(0, 0);
-    const HopperThread thread(block, 0);
-    for (const device::Rotation& rotation : call.rotations) {
-      for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
-        device::rotate_pair(thread, problem, rotation, pair);
-      }
-    }
-    const sm90::CallRows rows = sm90::rows_of(call, list, pass, shape.head_dim);
-    entry_maps = sm90::encoded(rows.entries, emulated_map);
-    rotation_maps = sm90::encoded(rows.rotations, emulated_map);
-    dout_maps = sm90::encoded(rows.dout, emulated_map);
-    key_maps = sm90::encoded(rows.keys, emulated_map);
-    problem.entry_maps = entry_maps.data();
-    problem.rotation_maps = rotation_maps.data();
-    problem.dout_maps = dout_maps.data();
-    problem.key_maps = key_maps.data();
-  }
-
-  /// All units of a side, by one block.
-  template <template <int, typename> typename LoaderOf,
-            template <int, typename> typename ConsumerOf, template <int> typename LayoutOf>
-  void run(kernels::Side side, std::uint64_t seed, const HopperFault& fault) {
-    const kernels::UnitList units =
-        kernels::make_units(shape, list, device::unit_shape(shape, side, sm90::kUnitRows));
-    int next = 0;
-    problem.units = units.units.data();
-    problem.order = units.entries.data();
-    problem.unit_count = static_cast<int>(units.units.size());
-    problem.next_unit = &next;
-    with_sm90_dim(shape.head_dim, [&](auto dim) {
-      using Layout = LayoutOf<dim()>;
-      EmulatedHopper block(Layout::kBytes, seed, fault);
-      block.run([&](const HopperThread& thread) {
-        sm90::initialize_barriers<Layout>(thread, block.shared());
-        if (thread.index() < 32) {
-          LoaderOf<dim(), HopperThread>(thread, problem, block.shared()).run();
-        } else if (thread.index() >= sm90::kWarpgroup) {
-          ConsumerOf<dim(), HopperThread>(thread, problem, block.shared()).run();
-        }
-      });
-    });
-  }
-
-  const kernels::AttentionShape& shape;
-  const kernels::TaskList<bfloat16>& list;
-  device::Call call;
-  std::vector<device::Bits> memory;
-  sm90::Problem problem;
-  std::vector<sm90::TensorMap> entry_maps, rotation_maps, dout_maps, key_maps;
-};
-
-/// `seed`: of the order of threads and copies.
-Kernels<bfloat16> emulated_sm90(const HopperFault& fault = {}, std::uint64_t seed = 0) {
-  using kernels::Side;
-  Kernels<bfloat16> by;
-  by.forward = on_stream([=](const auto& shape, const auto& rotary, const auto& list) {
-    PreparedHopper(shape, rotary, list, Pass::forward)
-        .run<sm90::ForwardLoader, sm90::ForwardConsumer, sm90::ForwardLayout>(Side::queries, seed,
-                                                                              fault);
-  });
-  by.backward = on_stream([=](const auto& shape, const auto& rotary, const auto& list) {
-    PreparedHopper prepared(shape, rotary, list, Pass::backward);
-    prepared.run<sm90::QueryGradientLoader, sm90::QueryGradientConsumer, sm90::QueryGradientLayout>(
-        Side::queries, seed, fault);
-    prepared.run<sm90::KeyGradientLoader, sm90::KeyGradientConsumer, sm90::KeyGradientLayout>(
-        Side::keys, seed, fault);
-  });
-  return by;
-}
-
-Kernels<bfloat16> sm90_under_test() {
-  return emulated_sm90();
-}
-
-#endif
-
-class Sm90 : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!sm90_is_here()) GTEST_SKIP() << "the device is not of compute capability 9.0";
-  }
-};
-
-void expect_sm90(const Case& of, int calls = 1) {
-  expect_within(computed(of, calls, sm90_under_test()), reference(of), kBfloat16);
-}
-
-TEST_F(Sm90, EqualsDefinitionForEveryHeadDimAndGroup) {
-  std::mt19937_64 random(1);
-  for (const kernels::AttentionShape shape :
-       {kernels::AttentionShape{2, 1, 64, kSm90}, {2, 2, 128, kSm90}}) {
-    SCOPED_TRACE("head_dim " + std::to_string(shape.head_dim));
-    expect_sm90(rounded_case({shape, 10000, {1, 70, 300}, true, 0, 0}, random));
-  }
-}
-
-TEST_F(Sm90, EqualsDefinitionForRandomTasksOfEveryRule) {
-  std::mt19937_64 random(2);
-  for (int round = 0; round < (kSanitized ? 1 : 3); ++round) {
-    SCOPED_TRACE("round " + std::to_string(round));
-    const CaseOptions options = every_rule({4, 2, 64, kSm90}, round, {1, 180}, random);
-    expect_sm90(rounded_case(options, random), 1 + round % 3);
-  }
-}
-
-/// Random diagonals, tokens, positions and maps of them, bands, slices of heads.
-TEST_F(Sm90, EqualsDefinitionForStripesBandsAndMaps) {
-  std::mt19937_64 random(3);
-  const kernels::AttentionShape shapes[] = {{4, 2, 64, kSm90}, {2, 2, 128, kSm90}};
-  for (int round = 0; round < (kSanitized ? 1 : 6); ++round) {
-    SCOPED_TRACE("round " + std::to_string(round));
-    const CaseOptions options = stripes_bands_and_maps(shapes[round % 2], round, {1, 180}, random);
-    expect_sm90(rounded_case(options, random), 1 + round % 2);
-  }
-}
-
-TEST_F(Sm90, HugeLogitsKeepTheirLargest) {
-  const std::vector<kernels::AttentionShape> shapes = {{1, 1, 64, kSm90}, {1, 1, 128, kSm90}};
-  for_each_huge_case(shapes, 80, [](const Case& of, const auto& clear, const auto& wanted) {
-    for (const int calls : {1, 2}) {
-      const auto got = computed(of, calls, forward_only(sm90_under_test()));
-      expect_clear_rows(got[0], wanted, clear, kBfloat16);
-    }
-  });
-}
-
-TEST_F(Sm90, OverflowedLogitsAreNotTakenForNoKeys) {
-  const Case of = overflowing_case({1, 1, 64, kSm90});
-  expect_overflow_shows(computed(of, 1, sm90_under_test())[0], of, kBfloat16);
-}
-
-TEST_F(Sm90, KeysOutsideTheBandAreNotRead) {
-  std::mt19937_64 random(13);
-  Case of = rounded_case({{2, 1, 64, kSm90}, 10000, {500}, false, 0, 0}, random);
-  of.pieces[0].task.q = {400, 500};
-  of.pieces[0].task.band = Band::window(100);
-  const std::vector<DocumentResult> expected = reference(of);
-  for (std::size_t at = 0; at < 300 * 64; ++at) {
-    of.documents[0].k[at] = of.documents[0].v[at] = std::nan("");
-  }
-  expect_within(computed(of, 1, sm90_under_test()), expected, kBfloat16);
-}
-
-#ifndef KOKKOS_ENABLE_CUDA
-
-TEST_F(Sm90, SumsOfKeysGoToMemoryOnTheWay) {
-  if (kSanitized) GTEST_SKIP() << "thousands of queries, one by one: too slow with sanitizers";
-  std::mt19937_64 random(4);
-  Case of = rounded_case({{1, 1, 64}, 0, {sm90::kQueriesPerFlush + 100}, false, 0, 0}, random);
-  of.pieces[0].task.band = Band::full();
-  of.pieces[0].task.k = {0, 40};
-  expect_sm90(of);
-}
-
-TEST_F(Sm90, SameBitsInWhateverOrderThreadsRun) {
-  std::mt19937_64 random(5);
-  const Case of = rounded_case({{2, 1, 64}, 10000, {300}, true, 0.1, 0}, random);
-  const auto a = computed(of, 1, emulated_sm90());
-  const auto b = computed(of, 1, emulated_sm90({}, 1000));
-  expect_same_bits(a, b);
-}
 
 /// Whether a run with the fault goes wrong, in one of some orders of threads.
 bool is_found(const HopperFault& fault, const Case& of,
@@ -250,7 +40,7 @@ bool is_found(const HopperFault& fault, const Case& of,
 }
 
 /// What the emulation is for: a wait or an arrival that is left out shows, whichever it is.
-TEST_F(Sm90, MissingWaitsAndArrivalsAreFound) {
+TEST(Sm90, MissingWaitsAndArrivalsAreFound) {
   using Kind = HopperFault::Kind;
   std::mt19937_64 random(6);
   const Case of = rounded_case({{1, 1, 64}, 10000, {400}, false, 0, 0}, random);
@@ -377,7 +167,7 @@ TEST(Sm90Layout, PlacesInSharedMemoryAreApart) {
   check(sm90::KeyGradientLayout<128>());
 }
 
-#endif
-
 }  // namespace
 }  // namespace cadenza::testing
+
+#endif

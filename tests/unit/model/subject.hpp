@@ -53,7 +53,7 @@ template <typename Real>
 struct ByKernels : Filler<Real> {
   int heads() const { return static_cast<int>(this->model.heads); }
   int head_dim() const { return static_cast<int>(this->model.head_dim()); }
-  kernels::AttentionShape shape() const {
+  AttentionShape shape() const {
     return {heads(), static_cast<int>(this->model.kv_heads), head_dim()};
   }
   kernels::TaskList<Real> tasks(const AttentionBuffers<Real>& s) const {

@@ -10,6 +10,7 @@
 #include "cadenza/plan/plan.hpp"
 #include "cadenza/program/step_plan.hpp"
 #include "unit/plan/cases.hpp"
+#include "unit/tiny_model.hpp"
 
 namespace cadenza::program::test {
 
@@ -110,10 +111,7 @@ class Lengths : public data::Corpus {
 inline config::Experiment random_experiment(plan::test::Draw& draw) {
   using config::PlacementKind;
   config::Experiment e;
-  e.model.d_model = 32;
-  e.model.heads = 4;
-  e.model.kv_heads = 2;
-  e.model.vocab = 64;
+  e.model = tiny_model();
   e.parallel.data = draw.between(1, 3);
   e.parallel.tensor = draw.between(1, 2);
   e.parallel.context = draw.between(1, 4);

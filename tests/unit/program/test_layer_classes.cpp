@@ -8,6 +8,7 @@
 
 #include "cadenza/plan/validate.hpp"
 #include "unit/program/support.hpp"
+#include "unit/tiny_model.hpp"
 
 namespace cadenza::program {
 namespace {
@@ -19,9 +20,7 @@ const std::vector<std::int64_t> kLengths = {512, 100};
 
 config::Experiment sparse_experiment(int layers) {
   config::Experiment e;
-  e.model.layers = layers;
-  e.model.d_model = 32;
-  e.model.heads = 4;
+  e.model = tiny_model(layers);
   e.model.kv_heads = 4;
   e.parallel.data = 2;
   e.batch.tokens = 2 * 2 * 1024;

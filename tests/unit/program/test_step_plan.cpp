@@ -10,6 +10,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "unit/program/support.hpp"
+#include "unit/tiny_model.hpp"
 
 namespace cadenza::program {
 namespace {
@@ -19,10 +20,7 @@ using ::testing::IsEmpty;
 
 struct Case {
   explicit Case(int servers = 0) {
-    experiment.model.layers = 2;
-    experiment.model.d_model = 32;
-    experiment.model.heads = 4;
-    experiment.model.kv_heads = 2;
+    experiment.model = tiny_model();
     experiment.parallel.data = 3;
     experiment.batch.tokens = 3 * 2 * 512;
     experiment.batch.microbatch = 512;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "cadenza/program/operation_work.hpp"
+#include "unit/tiny_model.hpp"
 
 namespace cadenza::program {
 namespace {
@@ -16,10 +17,8 @@ constexpr TensorCollective kReduce{Collective::reduce_scatter, kRows * 64 * 4};
 
 config::Experiment experiment(int tensor = 2) {
   config::Experiment e;
-  e.model.layers = 6;
+  e.model = tiny_model(6);
   e.model.d_model = 64;
-  e.model.heads = 4;
-  e.model.kv_heads = 2;
   e.model.ffn = 96;
   e.model.vocab = 101;
   e.batch.tokens = e.batch.microbatch = kRows;

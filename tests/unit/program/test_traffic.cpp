@@ -48,7 +48,7 @@ TEST(Traffic, FlowsAreTheMovesBetweenTwoRanks) {
         EXPECT_EQ(list(traffic.moves(s, flow)), next->second);
         std::int64_t bytes = 0;
         bool slices = false;
-        const plan::AttentionShape& shape = plan.workload.shape;
+        const AttentionShape& shape = plan.workload.shape;
         for (const std::uint32_t i : next->second) {
           bytes += moves[i].bytes;
           const int heads = plan::is_key_side(moves[i].what) ? shape.kv_heads : shape.heads;

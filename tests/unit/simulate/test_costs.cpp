@@ -11,6 +11,7 @@
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/cost/product_time.hpp"
 #include "cadenza/program/operation_work.hpp"
+#include "unit/tiny_model.hpp"
 
 namespace cadenza::simulate {
 namespace {
@@ -29,10 +30,8 @@ using program::ProductKind;
 
 config::Experiment experiment() {
   config::Experiment e;
-  e.model.layers = 4;
+  e.model = tiny_model(4);
   e.model.d_model = 64;
-  e.model.heads = 4;
-  e.model.kv_heads = 2;
   e.model.ffn = 96;
   e.model.vocab = 300;
   e.parallel.data = 4;

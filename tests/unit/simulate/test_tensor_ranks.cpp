@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two replicas of a tensor group of two, on nodes of different sizes.
 #include "cadenza/simulate/simulator.hpp"
+#include "unit/tiny_model.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,12 +17,7 @@ struct Setting {
 
 bool alike(const Setting& setting) {
   config::Experiment e;
-  e.model.layers = 1;
-  e.model.d_model = 64;
-  e.model.heads = 4;
-  e.model.kv_heads = 2;
-  e.model.ffn = 96;
-  e.model.vocab = 300;
+  e.model = tiny_model();
   e.parallel.data = 4 / setting.tensor;
   e.parallel.tensor = setting.tensor;
   e.cluster.ranks_per_node = setting.ranks_per_node;
