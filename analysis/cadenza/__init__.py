@@ -19,7 +19,7 @@ from cadenza.graph.graph import build as step_graph
 from cadenza.time.imbalance import (
     attention_imbalance, attention_sparsity, imbalance_over_run, lockstep_imbalance, over_passes,
     pass_imbalance, planned_imbalance, stage_work, step_imbalance, worker_imbalance,
-)  # fmt: skip
+)
 from cadenza.time.memory import divergence, growth
 from cadenza.time.parts import PARTS, rank_totals, step_times, time_parts
 from cadenza.time.roofline import attention_tasks

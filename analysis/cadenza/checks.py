@@ -18,7 +18,7 @@ from cadenza.read.run import Run, of_step
 
 _NAMED = 8  # ranks; more are counted
 _COLUMNS = ("rank", "step", "begin_ns", "end_ns", "category", "name", "lane", "peer", "flow",
-            "bytes", "non_blocking", "sends")  # fmt: skip
+            "bytes", "non_blocking", "sends")
 _CLOCK_ERROR_NS = 1000  # of times that are measured on one clock
 
 

@@ -77,54 +77,54 @@ def _parser() -> argparse.ArgumentParser:
     report = _command(to, "report", commands.report, "one HTML page about one or more runs",
                       "Writes one self-contained HTML page; several runs are compared with the "
                       "first.", "report runs/colocated runs/cad --output both.html", "+",
-    )  # fmt: skip
+    )
     report.add_argument("--output", type=Path, metavar="FILE",
                         help="default: report.html in RUN, or in the folder that holds all "
-                             "RUNs")  # fmt: skip
+                             "RUNs")
     summary = _command(to, "summary", commands.summary, "facts, time and memory per rank",
                        "Prints facts about each run, and per rank the seconds of each part.",
-                       "summary runs/cad --json", "+")  # fmt: skip
+                       "summary runs/cad --json", "+")
     stragglers = _command(to, "stragglers", commands.stragglers, "who was late, by how much, why",
                           "Names the slowest rank of each step and phase, and says how often each "
-                          "rank is the slowest.", "stragglers runs/cad")  # fmt: skip
+                          "rank is the slowest.", "stragglers runs/cad")
     bubbles = _command(to, "bubbles", commands.bubbles, "where ranks had to wait",
                        "Prints the seconds of a step that each rank could not work, by cause, "
                        "and compares pipeline bubbles with 1F1B's formula.",
-                       "bubbles runs/cad")  # fmt: skip
+                       "bubbles runs/cad")
     imbalance = _command(to, "imbalance", commands.imbalance, "how evenly attention is shared",
                          "Prints, by layer and pass, how evenly the ranks share core attention: "
                          "between workers, between a worker's stages, and in lockstep; and which "
-                         "share of it was left out.", "imbalance runs/cad --json")  # fmt: skip
+                         "share of it was left out.", "imbalance runs/cad --json")
     what_if = _command(to, "what-if", commands.what_if, "what removing one cause would save",
                        "Replays the steps with balanced ranks, without attention imbalance, with "
                        "free communication, and with one slow rank at the usual rate.",
-                       "what-if runs/colocated")  # fmt: skip
+                       "what-if runs/colocated")
     links = _command(to, "links", commands.links, "which links are slow, and what that costs",
                      "Prints bytes and rates of pairs and groups of ranks, and the usual "
                      "rate: the machine file's in simulated runs, else that of other links of the "
                      "same kind. --json has the matrix of all pairs.",
-                     "links runs/cad")  # fmt: skip
+                     "links runs/cad")
     path = _command(to, "critical-path", commands.critical_path, "what decides a step's length",
                     "Prints the chain of operations and messages that sums to the step time.",
-                    "critical-path runs/cad --step 3")  # fmt: skip
+                    "critical-path runs/cad --step 3")
     for one, default in ((what_if, "mean of all steps"),
                          (path, "mean of all steps, and the typical step's operations")):
         one.add_argument("--step", type=int, metavar="N", help=f"which step; default: {default}")
     positions = _command(to, "positions", commands.positions, "what the model learned, by place",
                          "Prints the loss and the share of right first choices by place in the "
                          "document and, for source retrieval, of answers by depth and length.",
-                         "positions runs/retrieval --steps 900-999")  # fmt: skip
+                         "positions runs/retrieval --steps 900-999")
     positions.add_argument("--steps", type=_numbers, metavar="N,M-K",
-                           help="default: the last tenth of the run")  # fmt: skip
+                           help="default: the last tenth of the run")
     compare = _command(to, "compare", commands.compare, "what differs between runs",
                        "Compares runs with the first one: changed keys, step time with its 95 % "
                        "interval, parts, phases.", "compare runs/colocated runs/cad --json",
-                       "+")  # fmt: skip
+                       "+")
     check = _command(to, "check", commands.check, "whether a trace is consistent",
                      "Checks a trace against docs/trace.md; exit code 1 if it finds an error.",
-                     "check runs/cad")  # fmt: skip
+                     "check runs/cad")
     for one in (summary, stragglers, bubbles, imbalance, what_if, links, path, positions, compare,
-                check):  # fmt: skip
+                check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_export(to)
     _add_pictures(to)
@@ -134,13 +134,13 @@ def _parser() -> argparse.ArgumentParser:
 def _command(
     to: argparse._SubParsersAction, name: str, action: Callable, short: str, long: str,
     example: str, runs: str | None = None,
-) -> argparse.ArgumentParser:  # fmt: skip
+) -> argparse.ArgumentParser:
     """A command on one run, or on one or more where `runs` is "+"."""
     made = to.add_parser(name, help=short, description=long,
                          epilog=f"example:\n  cadenza-analyze {example}",
-                         formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("runs" if runs else "run", nargs=runs, type=Path, metavar="RUN",
-                      help="run folder")  # fmt: skip
+                      help="run folder")
     made.set_defaults(action=action)
     _add_detail(made)
     return made
@@ -149,7 +149,7 @@ def _command(
 def _add_detail(to: argparse.ArgumentParser) -> None:
     detail = to.add_mutually_exclusive_group()
     detail.add_argument("--quiet", action="store_true",
-                        help="print only results, warnings and errors")  # fmt: skip
+                        help="print only results, warnings and errors")
     detail.add_argument("--verbose", action="store_true", help="report progress on stderr")
 
 
@@ -158,11 +158,11 @@ def _add_export(to: argparse._SubParsersAction) -> None:
                     "Writes events as trace JSON (open it in ui.perfetto.dev or chrome://tracing; "
                     "ending .gz compresses) or all tables as CSV files. Viewers are slow beyond a "
                     "million events: choose ranks and steps.",
-                    "export runs/cad --format perfetto --ranks 0-7 --steps 3")  # fmt: skip
+                    "export runs/cad --format perfetto --ranks 0-7 --steps 3")
     made.add_argument("--format", required=True, choices=commands.FORMATS)
     made.add_argument("--output", type=Path, metavar="PATH",
                       help="file, or folder of CSV files; default: trace.json.gz or csv/ in "
-                           "RUN")  # fmt: skip
+                           "RUN")
     made.add_argument("--ranks", type=_numbers, metavar="N,M-K", help="default: all")
     made.add_argument("--steps", type=_numbers, metavar="N,M-K", help="default: all")
 
@@ -186,32 +186,32 @@ def _numbers(text: str) -> list[int]:
 def _add_pictures(to: argparse._SubParsersAction) -> None:
     picture = _command(to, "timeline", commands.timeline, "a picture of one step, ranks over time",
                        "Draws one step of each run on one time axis.",
-                       "timeline runs/colocated runs/cad --output both.png", "+")  # fmt: skip
+                       "timeline runs/colocated runs/cad --output both.png", "+")
     picture.add_argument("--step", type=int, metavar="N",
-                         help="step to draw; default: the typical one of all runs")  # fmt: skip
+                         help="step to draw; default: the typical one of all runs")
     picture.add_argument("--ranks", type=_numbers, metavar="N,M-K", help="default: all")
     picture.add_argument("--output", type=Path, metavar="FILE",
                          help=".png, .svg or .pdf; default: timeline.png in the first "
-                              "RUN")  # fmt: skip
+                              "RUN")
     plan = to.add_parser("plan", help="a picture of a step's plans: who computes which attention",
                          description="Draws what cadenza plan --format json printed: loads of the "
                                      "ranks, and pairs of queries and keys of each document in "
                                      "the colour of the rank that computes them.",
                          epilog="example:\n  cadenza-analyze plan step.json --output step.svg",
-                         formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
     plan.add_argument("file", type=Path, metavar="FILE", help="output of cadenza plan")
     plan.add_argument("--output", type=Path, metavar="FILE",
                       help=".png, .svg or .pdf; default: beside FILE, with the ending "
-                           ".png")  # fmt: skip
+                           ".png")
     plan.set_defaults(action=commands.plan)
     _add_detail(plan)
     sweep = to.add_parser("sweep", help="a sweep's best points, or its views and checks",
                           description="Names the best points of each sweep. If the sweep defines "
                                       "views, draws them into its folder and compares them with "
-                                      "published numbers.")  # fmt: skip
+                                      "published numbers.")
     sweep.add_argument("sweeps", nargs="+", type=Path, metavar="DIR", help="folder of a sweep")
     sweep.add_argument("--markdown", type=Path, metavar="FILE",
-                       help="write the tables to FILE; default: print them")  # fmt: skip
+                       help="write the tables to FILE; default: print them")
     sweep.set_defaults(action=commands.sweep)
     _add_detail(sweep)
 
@@ -274,7 +274,7 @@ def _fault(error: Exception) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1]
     reason = str(error).partition("\n")[0]
     return (f"internal: {type(error).__name__}: {reason[:_LONGEST]} "
-            f"({Path(place.filename).name}:{place.lineno}); --verbose says more")  # fmt: skip
+            f"({Path(place.filename).name}:{place.lineno}); --verbose says more")
 
 
 if __name__ == "__main__":

@@ -60,4 +60,4 @@ MEMORY_COLOURS = {
 RUN_COLOURS = ("#8a94a6", "#b8508f", "#5c9e3f", "#c98a1b", "#3f9c8a", "#9a6fb8")
 # Okabe and Ito's: whoever is colour-blind tells them apart, too.
 RANK_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442",
-                "#222222")  # fmt: skip
+                "#222222")

@@ -42,7 +42,8 @@ class _Attempt:
     told: set[str] = field(default_factory=set)  # warnings
 
 
-_ATTEMPT: ContextVar[_Attempt] = ContextVar("attempt", default=_Attempt())
+# Outside a command all share one.
+_ATTEMPT: ContextVar[_Attempt] = ContextVar("attempt", default=_Attempt())  # noqa: B039
 
 
 def run_command(arguments: Namespace) -> int | None:
@@ -77,9 +78,9 @@ def _with_events(study: Study) -> Study:
     if not study.has_events:
         if study.steps.empty:
             raise DataError(f"{study.run.path}: no complete step in the trace: the run ended "
-                            "before its first one was written")  # fmt: skip
+                            "before its first one was written")
         raise DataError(f"{study.run.path}: no events in the trace (trace.events: false, or "
-                        "--trace summary), so waits and stragglers are not known")  # fmt: skip
+                        "--trace summary), so waits and stragglers are not known")
     return study
 
 
@@ -130,7 +131,7 @@ def stragglers(arguments: Namespace) -> None:
     study = _with_events(_open(arguments.run))
     if arguments.json:
         _print_json({"persistent": records(study.persistent),
-                     "stragglers": records(study.stragglers)})  # fmt: skip
+                     "stragglers": records(study.stragglers)})
         return
     out = tables.console()
     if study.said_of_lone_ranks:
@@ -143,7 +144,7 @@ def stragglers(arguments: Namespace) -> None:
     worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)
     tables.print_frame(out, worst.sort_values("step", kind="stable")[names],
                        f"the slowest rank of each step and phase; {len(worst)} of {len(late)} rows "
-                       "(--json: all)")  # fmt: skip
+                       "(--json: all)")
 
 
 def what_if(arguments: Namespace) -> None:
@@ -167,7 +168,7 @@ def links(arguments: Namespace) -> None:
     if arguments.json:
         _print_json({**link_facts.as_values(study), "pairs": records(each),
                      "groups": records(of_groups),
-                     "matrix": records(link_facts.matrix(study))})  # fmt: skip
+                     "matrix": records(link_facts.matrix(study))})
         return
     out = tables.console()
     for line in link_facts.verdict(study):
@@ -188,14 +189,14 @@ def critical_path(arguments: Namespace) -> None:
     shares = study.path_shares if asked is None else path_shares(path)
     if arguments.json:
         _print_json({"step": step, "rank_switches": rank_switches(path), "path": records(path),
-                     "steps": steps, "shares": records(shares)})  # fmt: skip
+                     "steps": steps, "shares": records(shares)})
         return
     out = tables.console()
     whose = f"step {step}" if asked is not None else f"mean of {len(steps)} steps"
     tables.print_frame(out, shares, f"the critical path by operation; {whose}")
     tables.print_frame(out, longest_operations(path),
                        f"the longest operations on the path of step {step}, which changes rank "
-                       f"{rank_switches(path)} times")  # fmt: skip
+                       f"{rank_switches(path)} times")
 
 
 def _step_of(study: Study, step: int | None) -> int | None:
@@ -203,7 +204,7 @@ def _step_of(study: Study, step: int | None) -> int | None:
     known = study.step_times["step"]
     if step is not None and step not in set(known):
         raise UsageError(f"{study.run.path}: no complete step {step}; valid are {known.min()} to "
-                         f"{known.max()}")  # fmt: skip
+                         f"{known.max()}")
     return step
 
 
@@ -217,7 +218,7 @@ def bubbles(arguments: Namespace) -> None:
     out = tables.console()
     heads = {name: f"{head}_seconds" for name, head in PART_HEADERS.items()}
     tables.print_frame(out, lost.rename(columns={"window": "step_seconds", **heads}),
-                       "time of a step in which a rank does not compute (mean)")  # fmt: skip
+                       "time of a step in which a rank does not compute (mean)")
     names = [name for name in pipeline if name.endswith("_ns")]
     if pipeline["bubble_ns"].sum() > 0:
         means = study.steady(pipeline).groupby("rank")
@@ -225,7 +226,7 @@ def bubbles(arguments: Namespace) -> None:
         means[names] /= 1e9
         means.columns = [name.replace("_ns", "_seconds") for name in means]
         tables.print_frame(out, means.reset_index(), "pipeline bubble of a step (mean), its "
-                           "fraction of the step, and 1F1B's ideal")  # fmt: skip
+                           "fraction of the step, and 1F1B's ideal")
 
 
 def imbalance(arguments: Namespace) -> None:
@@ -238,7 +239,7 @@ def imbalance(arguments: Namespace) -> None:
                      "layers": records(study.layer_imbalance), "steps": records(by_step),
                      "passes": records(study.attention_passes),
                      "sparsity": {"steps": records(study.sparsity),
-                                  "layers": records(study.layer_sparsity)}})  # fmt: skip
+                                  "layers": records(study.layer_sparsity)}})
         return
     layers = study.layer_imbalance.merge(study.layer_sparsity, how="left")
     tables.print_imbalance(tables.console(), layers, len(study.steady_steps), _MOST)
@@ -249,13 +250,13 @@ def positions(arguments: Namespace) -> None:
     losses, answers = study.run.positions(), study.run.answers()
     if losses.empty:
         raise DataError(f"{study.run.path}: no losses by position in the trace of a "
-                        "simulated run")  # fmt: skip
+                        "simulated run")
     known = sorted(set(losses["step"].tolist()))
     steps = arguments.steps or last_steps(losses["step"])
     missing = [step for step in steps if step not in known]
     if missing:
         raise UsageError(f"{study.run.path}: no complete step {missing[0]}; valid are {known[0]} "
-                         f"to {known[-1]}")  # fmt: skip
+                         f"to {known[-1]}")
     places = by_position(losses[losses["step"].isin(steps)])
     depths = by_depth(answers[answers["step"].isin(steps)])
     if arguments.json:
@@ -266,7 +267,7 @@ def positions(arguments: Namespace) -> None:
     tables.print_frame(out, places, f"loss by place in the document; {whose}")
     if len(depths):
         tables.print_frame(out, depths, f"answers by length of the document and depth of the fact; "
-                           f"{whose}")  # fmt: skip
+                           f"{whose}")
 
 
 def compare(arguments: Namespace) -> None:
@@ -275,7 +276,7 @@ def compare(arguments: Namespace) -> None:
     studies = [_open(path) for path in arguments.runs]
     names = labels([summarize(study) for study in studies])
     found = [comparison.compare(studies[0], study, (names[0], name))
-             for study, name in zip(studies[1:], names[1:], strict=True)]  # fmt: skip
+             for study, name in zip(studies[1:], names[1:], strict=True)]
     if arguments.json:
         _print_json({"comparisons": found})
         return
@@ -318,7 +319,7 @@ def timeline(arguments: Namespace) -> None:
     if arguments.output:
         check_picture(output)
     step = timeline([_open(path) for path in arguments.runs], output, arguments.step,
-                    arguments.ranks)  # fmt: skip
+                    arguments.ranks)
     log.hide()
     print(f"step {step}: {printable(str(output))}")
 

@@ -67,7 +67,7 @@ def bootstrap_ratio(first: np.ndarray, other: np.ndarray) -> dict:
     ratio = float(b.mean() / a.mean())
     result = {"first": float(a.mean()), "other": float(b.mean()), "ratio": ratio,
               "speed_up": 1 / ratio, "steps": len(a), "low": None, "high": None,
-              "verdict": "unknown"}  # fmt: skip
+              "verdict": "unknown"}
     if len(a) < 3:
         return result
     drawn = np.random.default_rng(_SEED).integers(0, len(a), (RESAMPLES, len(a)))
@@ -81,7 +81,7 @@ def step_time_ratio(first: Study, other: Study) -> dict:
     """bootstrap_ratio() of the steps that two runs have in common."""
     steps = common_steps(first, other)
     times = [s.step_times.set_index("step").loc[steps, "seconds"].to_numpy()
-             for s in (first, other)]  # fmt: skip
+             for s in (first, other)]
     return bootstrap_ratio(*times)
 
 
@@ -205,4 +205,4 @@ def compare(first: Study, other: Study, labels: tuple[str, str]) -> dict:
 
 def _plain(frame: pd.DataFrame) -> list[dict]:
     return [{key: None if value != value else value for key, value in row.items()}
-            for row in frame.to_dict("records")]  # fmt: skip
+            for row in frame.to_dict("records")]

@@ -33,7 +33,7 @@ def facts(summary: dict) -> list[tuple[str, str]]:
                                 f"mean), {number(imbalance['run'], '.3f')} over the run, "
                                 f"{number(imbalance['by_layer'], '.3f')} by layer{planned}"),
         ("attention FLOPs", _sparsity(summary["attention_sparsity"])),
-    ]  # fmt: skip
+    ]
 
 
 def _sparsity(found: dict) -> str:
@@ -59,7 +59,7 @@ def _kernels(ranks_of: dict[str, int]) -> str:
     if len(ranks_of) < 2:
         return next(iter(ranks_of), NONE)  # a simulation has none
     return ", ".join(f"{name} on {count} ranks" if count > 1 else f"{name} on 1 rank"
-                     for name, count in ranks_of.items())  # fmt: skip
+                     for name, count in ranks_of.items())
 
 
 def _loss(summary: dict) -> str:

@@ -25,7 +25,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"[-+]?\d{1,300}")
 _FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None, ".inf": math.inf,
-          "-.inf": -math.inf, ".nan": math.nan}  # fmt: skip
+          "-.inf": -math.inf, ".nan": math.nan}
 _OF_RUNS = {"experiment.yaml", "metrics.jsonl", "sweep.yaml", "sweep.csv"}  # and all .h5
 _PICTURES = (".png", ".svg", ".pdf")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -35,7 +35,7 @@ def printable(text: str) -> str:
     """The text on one line, without what steers a terminal."""
     return text if text.isprintable() else "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
-    )  # fmt: skip
+    )
 
 
 def read_text(path: Path) -> str:
@@ -113,7 +113,7 @@ def made(folder: Path) -> Path:
 def _refuse_link(output: Path) -> None:
     if output.is_symlink():
         raise DataError(f"{output}: is a link to {os.readlink(output)}; valid: a place without a "
-                        "link")  # fmt: skip
+                        "link")
 
 
 def read_yaml(source: str, content: str, typed: bool = True) -> dict:

@@ -73,7 +73,7 @@ def shown(quiet: bool, verbose: bool) -> Iterator[None]:
     try:
         yield
         LOG.info("took %.1f s, %.1f s of processor time", time.monotonic() - begin,
-                 time.process_time() - used)  # fmt: skip
+                 time.process_time() - used)
     finally:
         for handler in handlers:
             handler.close()

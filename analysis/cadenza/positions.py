@@ -22,7 +22,7 @@ def by_position(positions: pd.DataFrame) -> pd.DataFrame:
     targets = sums["targets"].clip(lower=1)
     return pd.DataFrame({"position": sums["position"], "targets": sums["targets"],
                          "loss": sums["loss"] / targets,
-                         "accuracy": sums["hits"] / targets})  # fmt: skip
+                         "accuracy": sums["hits"] / targets})
 
 
 def by_depth(answers: pd.DataFrame, depths: int = DEPTHS) -> pd.DataFrame:

@@ -40,7 +40,7 @@ def mapped(make: Callable[[Item], Made], items: Sequence[Item], events: int) -> 
                 yield made
         except BrokenProcessPool:
             LOG.info("a worker process was killed, probably for lack of memory: continuing with "
-                     "one process")  # fmt: skip
+                     "one process")
     yield from map(make, items[done:])
 
 

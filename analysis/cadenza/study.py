@@ -18,7 +18,7 @@ from cadenza.errors import DataError
 from cadenza.graph.graph import StepGraph, build
 from cadenza.time.imbalance import (
     attention_imbalance, attention_sparsity, over_passes, pass_imbalance, pipelines_of, stage_work,
-)  # fmt: skip
+)
 from cadenza.links.times import group_times, pair_times
 from cadenza.links.what_if import with_usual_links
 from cadenza.links.slow import SlowLink, slow_links
@@ -193,7 +193,7 @@ class Study:
         if set(names) & set(_OF_PIECES):
             pieces = lane_pieces(events, self.ranks)
             found |= {name: _OF_PIECES[name](self, events, pieces, steps)
-                      for name in names if name in _OF_PIECES}  # fmt: skip
+                      for name in names if name in _OF_PIECES}
         if set(names) & set(_OF_GRAPH):
             found |= self._of_graph(step, events)
         return found
@@ -207,7 +207,7 @@ class Study:
         found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph),
                                           self._machine_seconds, pauses(graph)),
                  "pair_times": pair_times(graph, machine),
-                 "group_times": group_times(graph, machine)}  # fmt: skip
+                 "group_times": group_times(graph, machine)}
         if step in self.replayed_steps:
             found["what_if"] = what_if(graph).assign(step=step)
             found["paths"] = critical_path(graph).assign(step=step)
@@ -381,7 +381,7 @@ class Study:
             graph = self.graph(step)
             links = with_usual_links(graph, self.run.machine, self.slow_links)
             return pd.concat([frame for frame in (what_if(graph), links) if len(frame)],
-                             ignore_index=True)  # fmt: skip
+                             ignore_index=True)
         found = pd.concat([self._frame("what_if"), *self._with_usual_links])
         return over_steps(found, self.seconds)
 

@@ -46,7 +46,7 @@ def summarize(study: Study) -> dict:
         "memory": memory_need(study),
         "per_rank": _per_rank(study),
         "warnings": run.warnings + missing + _beyond_memory(study),
-    }  # fmt: skip
+    }
 
 
 def labels(runs: list[dict]) -> list[str]:
@@ -65,7 +65,7 @@ def _imbalance(study: Study) -> dict:
         return result
     measured = imbalance_over_run(study.steady(study.imbalance)).iloc[0]
     result.update(median=finite(measured["median"]), run=finite(measured["run"]),
-                  by_layer=finite(study.run_imbalance["worker"].max()))  # fmt: skip
+                  by_layer=finite(study.run_imbalance["worker"].max()))
     plans = study.run.plans()
     if not plans.empty:
         plans = study.steady(plans)
@@ -82,7 +82,7 @@ def _sparsity(study: Study) -> dict:
         return {"left_out": None, "flops": None, "dense_flops": None}
     flops, dense = found["flops"].mean(), found["dense_flops"].mean()
     return {"left_out": finite(1 - flops / dense), "flops": finite(flops),
-            "dense_flops": finite(dense)}  # fmt: skip
+            "dense_flops": finite(dense)}
 
 
 def memory_need(study: Study) -> dict[str, int | None]:
@@ -94,7 +94,7 @@ def memory_need(study: Study) -> dict[str, int | None]:
     limit = study.run.machine.memory if study.run.machine is not None else 0
     beyond = int((peaks > limit).sum()) if limit else 0
     return {"largest_bytes": int(peaks.max()), "rank": int(peaks.idxmax()),
-            "limit_bytes": limit or None, "ranks_beyond": beyond}  # fmt: skip
+            "limit_bytes": limit or None, "ranks_beyond": beyond}
 
 
 def out_of_memory(study: Study) -> str:
@@ -105,7 +105,7 @@ def out_of_memory(study: Study) -> str:
     ranks = "1 rank" if need["ranks_beyond"] == 1 else f"{need['ranks_beyond']} ranks"
     return (f"The run does not fit in memory: {ranks} of {len(study.ranks)} need more than the "
             f"{byte_count(need['limit_bytes'])} that each has; rank {need['rank']} needs "
-            f"{byte_count(need['largest_bytes'])}.")  # fmt: skip
+            f"{byte_count(need['largest_bytes'])}.")
 
 
 def _beyond_memory(study: Study) -> list[str]:

@@ -23,7 +23,7 @@ PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "compute_other": "other cmp", "optimizer": "optim.", "communication": "comm.",
                 "attention_wait": "attn wait", "pipeline_bubble": "bubble",
                 "tensor_parallel_wait": "tp wait", "data_parallel_wait": "dp wait",
-                "other": "other"}  # fmt: skip
+                "other": "other"}
 _TEXT_WIDTH = 28  # columns that a text finds at least; it goes on in the next line
 _NOTHING = 1e-12  # of any unit: what is less is left over from rounding
 _WHICH = ("rank", "step", "layer", "microbatch")  # numbers of things; -1: none of them
@@ -73,18 +73,18 @@ def _print_ranks(out: Console, summary: dict) -> None:
          *(number(row[f"{part}_seconds"], ".3f") for part in parts),
          share(row["busy_share"]), byte_count(row["peak_memory_bytes"])]
         for row in rows
-    ]  # fmt: skip
+    ]
     print_table(out, names, cells, {"role"}, caption)
 
 
 def print_table(
     out: Console, names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str],
     caption: str,
-) -> None:  # fmt: skip
+) -> None:
     """A plain table; columns that find no room follow in another one, beside the first column."""
     for block in _blocks(names, rows, text, out.width):
         out.print(_table([names[i] for i in block], [[row[i] for i in block] for row in rows],
-                         text))  # fmt: skip
+                         text))
     out.print(caption, style="table.caption")
     out.print()
 
@@ -95,7 +95,7 @@ def _blocks(
     """Which columns stand side by side: the first one and those that fit beside it."""
     widths = [max(map(len, cells)) for cells in zip(names, *rows, strict=True)]
     widths = [min(width, _TEXT_WIDTH) if name in text else width
-              for name, width in zip(names, widths, strict=True)]  # fmt: skip
+              for name, width in zip(names, widths, strict=True)]
     blocks, used = [[0]], widths[0]
     for i in range(1, len(names)):
         if used + _BETWEEN + widths[i] > room and len(blocks[-1]) > 1:
@@ -111,7 +111,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], text: set[str]) 
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
         made.add_column(printable(name), justify="left" if name in text else "right",
-                        overflow="fold", no_wrap=name not in text)  # fmt: skip
+                        overflow="fold", no_wrap=name not in text)
     for row in rows:
         made.add_row(*map(printable, row))
     return made
@@ -123,23 +123,23 @@ def print_links(out: Console, frame: pd.DataFrame, count: int, steps: int) -> No
              byte_count(row.bytes), str(row.messages), seconds(row.seconds),
              byte_rate(row.achieved),
              byte_rate(row.usual), number(row.share, ".2f")]
-            for row in frame.itertuples()]  # fmt: skip
+            for row in frame.itertuples()]
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
     print_table(out, names, rows, {"link", "node"},
                 f"{len(frame)} of {count} pairs of ranks, slowest first; sums over {steps} steps; "
                 "moving: transfer time without waiting, if the trace shows it; share: of the "
-                "usual rate (--json: all, by direction)")  # fmt: skip
+                "usual rate (--json: all, by direction)")
 
 
 def print_groups(out: Console, frame: pd.DataFrame, count: int, steps: int) -> None:
     """@param frame  links.groups() of so many steps, slowest first"""
     rows = [[ranks_of(row.members), byte_count(row.bytes), str(row.collectives),
              seconds(row.seconds), seconds(row.usual_seconds), number(row.share, ".2f")]
-            for row in frame.itertuples()]  # fmt: skip
+            for row in frame.itertuples()]
     names = ["ranks", "bytes", "collectives", "moving", "usual", "share"]
     print_table(out, names, rows, {"ranks"},
                 f"{len(frame)} of {count} groups with collectives, slowest first; "
-                f"sums over {steps} steps; moving: time after the last rank arrived")  # fmt: skip
+                f"sums over {steps} steps; moving: time after the last rank arrived")
 
 
 def print_imbalance(out: Console, frame: pd.DataFrame, steps: int, most: int) -> None:
@@ -149,19 +149,19 @@ def print_imbalance(out: Console, frame: pd.DataFrame, steps: int, most: int) ->
     layers = [str(row.layer) if row.layer >= 0 else "all" for row in frame.itertuples()]
     if several:
         layers = [name if name == "all" else f"{stage}: {name}"
-                  for name, stage in zip(layers, frame["pipeline"], strict=True)]  # fmt: skip
+                  for name, stage in zip(layers, frame["pipeline"], strict=True)]
     levels = [f"{level}{suffix}" for suffix in ("", "_flops") for level in LEVELS]
     rows = [[layer, str(row["phase"]), str(row["stages"]), seconds(row["mean_seconds"] / steps),
              *(number(row[level], ".3f") for level in levels), share(row["sparsity"])]
-            for layer, row in zip(layers, frame.to_dict("records"), strict=True)]  # fmt: skip
+            for layer, row in zip(layers, frame.to_dict("records"), strict=True)]
     names = ["stage: layer" if several else "layer", "phase", "stages", "mean rank", "worker",
              "step level", "lockstep", "FLOPs: worker", "step level", "lockstep",
-             "sparsity"]  # fmt: skip
+             "sparsity"]
     cut = f", the first {most} of {len(rows)} rows" if len(rows) > most else ""
     print_table(out, names, rows[:most], {"phase"},
                 f"core attention of a step, mean of {steps}{cut}; worker: slowest / mean rank; "
                 "step level: a rank's longest / mean stage; lockstep: with a barrier after every "
-                "stage, over the mean rank; by time and by FLOPs (--json: all)")  # fmt: skip
+                "stage, over the mean rank; by time and by FLOPs (--json: all)")
 
 
 def print_comparison(out: Console, comparison: dict) -> None:
@@ -173,15 +173,15 @@ def print_comparison(out: Console, comparison: dict) -> None:
     out.print(Text.assemble((printable(other), "bold"), " against ", (printable(first), "bold")))
     _print_fact(out, "step time", f"{first} {seconds(times['first'])}, {other} "
                 f"{seconds(times['other'])}; ratio {times['ratio']:.3f}{interval}: "
-                f"{times['verdict']}")  # fmt: skip
+                f"{times['verdict']}")
     _print_fact(out, "attention imbalance", ", ".join(
         f"{label} {number(comparison['attention_imbalance'][label], '.3f')}"
-        for label in (first, other)))  # fmt: skip
+        for label in (first, other)))
     error = comparison["simulation_error"]
     if error:
         _print_fact(out, "simulated / real", f"median error {share(error['median_error'])}, bias "
                     f"{error['bias']:+.1%}, rank correlation of busy times "
-                    f"{number(error['rank_correlation'], '.2f')}")  # fmt: skip
+                    f"{number(error['rank_correlation'], '.2f')}")
     _print_changes(out, comparison)
 
 
@@ -192,17 +192,17 @@ def _print_changes(out: Console, comparison: dict) -> None:
         print_table(out, ["key", first, other], keys, {"key", first, other}, "changed keys")
     form = "+.4f" if comparison["step_time"]["first"] < 1 else "+.3f"
     rows = [[row["name"], number(row["first"], form[1:]), number(row["other"], form[1:]),
-             number(row["change"], form)] for row in comparison["waterfall"]]  # fmt: skip
+             number(row["change"], form)] for row in comparison["waterfall"]]
     rows.append(["step time", *(
         number(sum(row[key] for row in comparison["waterfall"]), form if key == "change" else
-               form[1:]) for key in ("first", "other", "change"))])  # fmt: skip
+               form[1:]) for key in ("first", "other", "change"))])
     print_table(out, ["part", first, other, "change"], rows, {"part"},
-                "seconds of a step, mean over ranks and steps")  # fmt: skip
+                "seconds of a step, mean over ranks and steps")
     phases = [[row["phase"], number(row["first"], form[1:]), number(row["other"], form[1:]),
-               number(row["change"], form)] for row in comparison["phases"]]  # fmt: skip
+               number(row["change"], form)] for row in comparison["phases"]]
     if phases:
         print_table(out, ["phase", first, other, "change"], phases, {"phase"},
-                    "seconds of operations per rank and step")  # fmt: skip
+                    "seconds of operations per rank and step")
 
 
 def print_frame(out: Console, frame: pd.DataFrame, caption: str = "") -> None:
@@ -211,7 +211,7 @@ def print_frame(out: Console, frame: pd.DataFrame, caption: str = "") -> None:
     columns = [(str(name), *_shown(str(name))) for name in frame]
     numeric = {str(name) for name in frame if pd.api.types.is_numeric_dtype(frame[name])}
     rows = [[_cell(value, form) for value, (_, _, form) in zip(row, columns, strict=True)]
-            for row in frame.itertuples(index=False)]  # fmt: skip
+            for row in frame.itertuples(index=False)]
     text = {head for name, head, _ in columns if name not in numeric}
     print_table(out, [head for _, head, _ in columns], rows, text, caption)
 

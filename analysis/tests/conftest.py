@@ -50,7 +50,7 @@ HAND = {
         "communication": 10, "attention_wait": 20, "pipeline_bubble": 0,
         "tensor_parallel_wait": 0, "data_parallel_wait": 0,
         "other": 34},
-}  # fmt: skip
+}
 
 
 def steps_of(events, count=2, start=1000):
@@ -106,6 +106,6 @@ def cli():
         return subprocess.run(
             [sys.executable, "-m", "cadenza.cli", *map(str, arguments)],
             capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+        )
 
     return call

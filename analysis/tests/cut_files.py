@@ -36,7 +36,7 @@ def look_at_cut_files(folder, path, sizes):
         done = subprocess.run(
             [sys.executable, __file__, folder, path],
             input=json.dumps(sizes), capture_output=True, text=True, timeout=LIMIT, check=False,
-        )  # fmt: skip
+        )
     finally:
         path.write_bytes(content)
     assert done.returncode == 0, done.stderr

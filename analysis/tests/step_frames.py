@@ -14,7 +14,7 @@ _DEFAULTS = {
     "peer": -1, "flow": 0, "microbatch": -1, "layer": -1, "bytes": 0, "flops": 0.0,
     "non_blocking": False, "tick": -1, "half": -1, "stage": -1, "sends": False,
     "simulated": False, "still_ns": -1,
-}  # fmt: skip
+}
 
 
 def events_frame(rows: list[dict]) -> pd.DataFrame:
@@ -32,7 +32,7 @@ def events_frame(rows: list[dict]) -> pd.DataFrame:
 def ranks_frame(count: int, **columns) -> pd.DataFrame:
     frame = pd.DataFrame({"rank": range(count)})
     defaults = {"role": "both", "data": frame["rank"], "pipeline": 0, "tensor": 0, "context": 0,
-                "server": frame["rank"]}  # fmt: skip
+                "server": frame["rank"]}
     return frame.assign(**{**defaults, **columns})
 
 
@@ -96,7 +96,7 @@ class Cluster:
         self._sent.setdefault((rank, to), []).append(self.now[rank])
         self._add(rank, self.now[rank], self.now[rank], name="send", category="p2p_send",
                   lane="communication", peer=to, bytes=1000, non_blocking=True, sends=True,
-                  flow=self._flow(rank, to, "sent"))  # fmt: skip
+                  flow=self._flow(rank, to, "sent"))
 
     def _post(self, rank: int, source: int) -> None:
         self._posted.setdefault((source, rank), []).append(self.now[rank])
@@ -109,7 +109,7 @@ class Cluster:
         self._add(rank, begin, end, name="wait_for_stage", category="wait")
         self._add(rank, posted, end, name="receive", category="p2p_receive",
                   lane="communication", peer=source, bytes=1000, non_blocking=True,
-                  flow=self._flow(source, rank, "received"))  # fmt: skip
+                  flow=self._flow(source, rank, "received"))
         self.now[rank] = end
 
     def _flow(self, sender: int, receiver: int, end: str) -> int:

@@ -81,7 +81,7 @@ def pipeline_run(folder, stages, microbatches):
         scaled = [(s, c, b * _UNIT, e * _UNIT, *o) for s, c, b, e, *o in events]
         ranks.append(Rank(stage, scaled, [(0, 0, total * _UNIT)], place=(0, stage, 0)))
     config = {"parallel": {"pipeline": stages, "data": 1},
-              "batch": {"tokens": microbatches * 10, "microbatch": 10}}  # fmt: skip
+              "batch": {"tokens": microbatches * 10, "microbatch": 10}}
     return cadenza.open(write_run(folder, ranks, config=config))
 
 

@@ -98,7 +98,7 @@ def test_a_message_cannot_arrive_before_it_is_sent(tmp_path):
 def test_ends_of_a_stream_belong_together(tmp_path):
     option = {"flags": NON_BLOCKING, "flow": 4, "bytes": 8}
     sound = [rank(0, (SEND, 0, 5, {"peer": 1, **option})),
-             rank(1, (RECEIVE, 0, 9, {"peer": 0, **option}))]  # fmt: skip
+             rank(1, (RECEIVE, 0, 9, {"peer": 0, **option}))]
     assert findings(tmp_path, *sound) == []
     # With the other rank's file missing nothing is said about its messages.
     (found,) = findings(tmp_path / "alone", sound[0], world=2)

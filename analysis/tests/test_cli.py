@@ -16,7 +16,7 @@ from cadenza.colours import LABEL_COLOURS
 from cadenza.timeline.panels import choose_step, panel
 
 COMMANDS = ("report", "summary", "stragglers", "bubbles", "compare", "check", "export", "plan",
-            "sweep", "timeline")  # fmt: skip
+            "sweep", "timeline")
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_summary_text(run_folder, cli):
     assert done.returncode == 0 and done.stderr == "", done.stderr
     for part in ("small", "cad (servers: in-place)", "100 ns", "1,000", "5.0000 -> 4.0000",
                  "25.0%", "1.500 (median", "planned 1.000", "71.0%", "1.0 MiB",
-                 "trainer+server"):  # fmt: skip
+                 "trainer+server"):
         assert part in done.stdout, part
     assert max(map(len, done.stdout.splitlines())) <= 132
 
@@ -55,11 +55,11 @@ def test_summary_names_what_computed_attention(tmp_path, cli):
 
     def kernels_of(name, words):
         ranks = [Rank(r, *steps_of([(ATTENTION, 0, 9)]), kernel=word)
-                 for r, word in enumerate(words)]  # fmt: skip
+                 for r, word in enumerate(words)]
         folder = write_run(tmp_path / name, ranks)
         lines = cli("summary", folder).stdout.splitlines()
         (said,) = [line.split("attention kernel")[1].strip() for line in lines
-                   if "attention kernel" in line]  # fmt: skip
+                   if "attention kernel" in line]
         (run,) = json.loads(cli("summary", folder, "--json").stdout)["runs"]
         return said, run["attention_kernels"]
 
@@ -99,7 +99,7 @@ def test_critical_path(colocated, cli):
 def test_compare(run_folder, colocated, cli):
     text = cli("compare", colocated, run_folder).stdout
     for part in ("cad against colocated", "ratio 1.000", "colocated 1.818, cad 1.500", "unknown",
-                 "attention.placement", "data-parallel wait"):  # fmt: skip
+                 "attention.placement", "data-parallel wait"):
         assert part in text, part
     (one,) = json.loads(cli("compare", colocated, run_folder, "--json").stdout)["comparisons"]
     assert (one["first"], one["other"]) == ("colocated", "cad")
@@ -262,7 +262,7 @@ def test_bars_of_the_picture(run_folder):
     assert lane_0[["label", "begin_ns", "end_ns"]].values.tolist() == [
         ["dense", 0, 30], ["core attention", 30, 60], ["other compute", 60, 65],
         ["data-parallel wait", 70, 80], ["communication", 80, 90], ["optimizer", 90, 96],
-    ]  # fmt: skip
+    ]
     beneath = made.bars[(made.bars["row"] == 1) & (made.bars["lane"] == "messages")]
     assert beneath[["label", "begin_ns", "end_ns"]].values.tolist() == [
         ["attention dispatch", 20, 60]
@@ -310,7 +310,7 @@ def test_what_nobody_foresaw_is_one_line(run_folder, inside, monkeypatch):
     ("error", "code", "said"),
     [(MemoryError(), 1, "not enough memory"), (KeyboardInterrupt(), 130, ""),
      (OSError(28, "No space left on device", "/x"), 3, "/x: No space left on device")],
-)  # fmt: skip
+)
 def test_how_a_command_can_end(error, code, said, run_folder, inside, monkeypatch):
     def fail(_):
         raise error
@@ -344,7 +344,7 @@ def test_names_are_shown_as_they_are(tmp_path, inside, monkeypatch):
                      late if rank else {}) for step, begin in ((0, 0), (1, 10**8))],
              [(0, 0, 10**8), (1, 10**8, 2 * 10**8)])
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     safe = name.replace("\x1b", "\\x1b")
     run = write_run(tmp_path / "r", ranks, config={"name": safe})
     for words in (("summary",), ("stragglers",), ("critical-path",), ("check",), ("timeline",),
@@ -355,7 +355,7 @@ def test_names_are_shown_as_they_are(tmp_path, inside, monkeypatch):
         if words == ("summary",):
             assert done.stdout.startswith(safe), done.stdout
     (row,) = [row for row in json.loads(inside("stragglers", run, "--json").stdout)["persistent"]
-              if row["rank"] == 1]  # fmt: skip
+              if row["rank"] == 1]
     assert f"stood still for 0.08 s in {safe} (" in row["explanation"]
     page = (run / "report.html").read_text()
     assert "<!--" not in "".join(re.findall(r"application/json.(.*?)</script>", page, re.DOTALL))

@@ -32,7 +32,7 @@ def some_ranks():
         (0, SEND, 30, 40, {"peer": 1, "flow": 5, "flags": NON_BLOCKING}),
         (0, WAIT, 40, 50, {"phase": 2, "name": "wait"}),
         (0, HOST, 50, 60, {"lane": HOST_LANE, "phase": 4}),
-    ]  # fmt: skip
+    ]
     summary = [(0, 3, 1, phase, 2, 0, 4, 2, 5e9, 100, 50, 0.25, 0.01) for phase in (0, 1)]
     return [
         Rank(0, events, [(0, 0, 60)], role=0, summary=summary),
@@ -107,7 +107,7 @@ def test_numbers_have_their_names(tmp_path):
     run = cadenza.open(write_run(tmp_path / "r", some_ranks()))
     events = run.events(ranks=[0])
     assert events["category"].tolist() == [
-        "compute_dense", "compute_attention", "p2p_send", "wait", "host"]  # fmt: skip
+        "compute_dense", "compute_attention", "p2p_send", "wait", "host"]
     assert events["phase"].tolist() == ["forward", "backward", "forward", "recompute", "other"]
     assert events["lane"].tolist() == ["compute", "compute", "communication", "compute", "host"]
     assert events["simulated"].tolist() == [False, True, False, False, False]
@@ -145,7 +145,7 @@ def test_a_number_without_a_name_is_an_error(tmp_path):
 @pytest.mark.parametrize("damage, said", [
     (np.array(["a", "b"], "S4"), "/memory/highwater: peak_bytes has 7 columns, and names for 2"),
     (np.arange(7), "/memory/highwater: attribute 'kinds' is not a list of texts"),
-])  # fmt: skip
+])
 def test_kinds_of_memory_that_do_not_fit_are_an_error(tmp_path, damage, said):
     folder = renumbered(write_run(tmp_path / "r", some_ranks()), same)
     with h5py.File(folder / "trace/rank-00000.h5", "r+") as file:

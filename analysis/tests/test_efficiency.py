@@ -7,7 +7,7 @@ from trace_files import ATTENTION, COLLECTIVE, DENSE, NON_BLOCKING, WAIT, Rank, 
 import cadenza
 from cadenza.time.efficiency import (
     efficiencies, efficiency_of_run, overlap, utilization, work_rates,
-)  # fmt: skip
+)
 from cadenza.time.pieces import lane_pieces
 from cadenza.time.roofline import attention_tasks, rate_by_size
 
@@ -25,7 +25,7 @@ def data_parallel(tmp_path):
             (0, WAIT, own * second, 14 * second, {"name": "wait_for_ranks", "phase": 3}),
             (0, COLLECTIVE, 14 * second, 16 * second,
              {"name": "reduce_gradients", "flow": 1, "lane": 0, "phase": 3}),
-        ]  # fmt: skip
+        ]
         ranks.append(Rank(number, events, [(0, 0, 16 * second)]))
     return open_ranks(tmp_path, *ranks)
 
@@ -40,7 +40,7 @@ def test_pop_efficiencies(tmp_path):
                 "serialization_efficiency": 1, "transfer_efficiency": 0.875,
                 "parallel_efficiency": 0.6875, "load_balance_loss": 0.1875,
                 "communication_loss": 0.125, "serialization_loss": 0,
-                "transfer_loss": 0.125}  # fmt: skip
+                "transfer_loss": 0.125}
     for name, value in expected.items():
         assert row[name] == pytest.approx(value, abs=5e-5), name
     losses = row[["load_balance_loss", "serialization_loss", "transfer_loss"]].sum()
@@ -81,7 +81,7 @@ def test_flops_used(tmp_path):
         Rank(r, [], [(0, 0, quarter)], peak_flops=989e12,
              flops={"model_flops": model, "executed_flops": model * 2 / 3, "tokens": 8192})
         for r in (0, 1)
-    ]  # fmt: skip
+    ]
     run = open_ranks(tmp_path, *ranks)
     row = utilization(run.steps(), run.ranks(), work_rates(run.events())).iloc[0]
     assert model == pytest.approx(5.5749e13, rel=1e-4)
@@ -101,7 +101,7 @@ def test_rates_of_attention_and_dense(tmp_path):
         Rank(0, [(0, ATTENTION, 0, 1000, {"flops": 500.0}), (0, DENSE, 1000, 1500,
              {"flops": 400.0})], [(0, 0, 2000)]),
         Rank(1, [(0, ATTENTION, 0, 3000, {"flops": 700.0})], [(0, 0, 2000)]),
-    ]  # fmt: skip
+    ]
     run = open_ranks(tmp_path, *ranks)
     row = utilization(run.steps(), run.ranks(), work_rates(run.events())).iloc[0]
     assert row["attention_rate"] == pytest.approx(1200 / 4000e-9)
@@ -121,9 +121,9 @@ def test_overlap(tmp_path):
 def test_roofline_of_attention(tmp_path):
     calls = [(0, ATTENTION, 0, 1000, {"flops": 500.0, "layer": 3, "phase": 1, "tick": 2}),
              (0, ATTENTION, 1000, 1000, {"flops": 9.0}),
-             (0, ATTENTION, 2000, 3000, {"flops": 0.0})]  # fmt: skip
+             (0, ATTENTION, 2000, 3000, {"flops": 0.0})]
     ranks = [Rank(0, calls, [(0, 0, 3000)], peak_flops=1e9),
-             Rank(1, calls[:1], [(0, 0, 3000)], peak_flops=0)]  # fmt: skip
+             Rank(1, calls[:1], [(0, 0, 3000)], peak_flops=0)]
     run = open_ranks(tmp_path, *ranks)
     tasks = attention_tasks(run.events(), run.ranks())
     assert tasks["rank"].tolist() == [0, 0, 1]

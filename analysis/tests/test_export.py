@@ -15,7 +15,9 @@ from cadenza.formats.export import export
 def parsed(folder, output, **chosen):
     run = cadenza.open(folder)
     assert export(run, "perfetto", output, **chosen) == [output]
-    content = gzip.open(output, "rb").read() if output.suffix == ".gz" else output.read_bytes()
+    content = output.read_bytes()
+    if output.suffix == ".gz":
+        content = gzip.decompress(content)
     return json.loads(content)["traceEvents"], run
 
 

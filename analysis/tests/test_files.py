@@ -104,9 +104,9 @@ def test_outputs_that_are_no_files(tmp_path):
     with written(tmp_path / "../../../../../../../dev/null") as file:
         file.write(b"gone")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="pipe: cannot be written: No such device"):
-        with written(tmp_path / "pipe"):
-            pass
+    unread = pytest.raises(DataError, match="pipe: cannot be written: No such device")
+    with unread, written(tmp_path / "pipe"):
+        pass
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     with written(tmp_path / "pipe") as file:
         file.write(b"through")
@@ -117,9 +117,9 @@ def test_outputs_that_are_no_files(tmp_path):
     os.close(reader)
     with pytest.raises(DataError, match="cannot be written: Is a directory"), written(tmp_path):
         pass
-    with pytest.raises(DataError, match="cannot be written: No such file"):
-        with written(tmp_path / "no" / "x"):
-            pass
+    missing = pytest.raises(DataError, match="cannot be written: No such file")
+    with missing, written(tmp_path / "no" / "x"):
+        pass
     with pytest.raises(DataError, match="cannot be written: File exists"):
         (tmp_path / "file").write_text("")
         made(tmp_path / "file")
@@ -146,7 +146,7 @@ YAML = {
     "x: &a [1]\ny: *a": {"x": [1], "y": [1]},
     "": {},
     "a: " + "9" * 5000: {"a": float("inf")},
-}  # fmt: skip
+}
 NO_YAML = {
     "- 1": "found a list, expected a map of keys",
     "1": "found a int, expected a map of keys",
@@ -161,7 +161,7 @@ NO_YAML = {
                                                                     strict=True)
     ): "found more than 1048576 values, aliases written out",
     "a: " + "x" * 3_000_000: "found 3000003 characters; valid: at most 2097152",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("content", YAML, ids=lambda content: content[:20])

@@ -22,7 +22,7 @@ TWO_RANKS = [  # A 5, message 1 to the other rank, B 4, message 1 back, D 2; E 5
     [("post", 1), ("work", "A", 5.0), ("send", 1), ("work", "E", 5.0), ("receive", 1),
      ("work", "D", 2.0)],
     [("post", 0), ("work", "C", 3.0), ("receive", 0), ("work", "B", 4.0), ("send", 0)],
-]  # fmt: skip
+]
 
 
 def operations(graph):
@@ -80,7 +80,7 @@ def test_critical_path_by_hand():
     assert graph.seconds == pytest.approx(0.013)
     assert operations(graph) == [
         ("A", 5.0), ("message", 1.0), ("B", 4.0), ("message", 1.0), ("D", 2.0)
-    ]  # fmt: skip
+    ]
     path = critical_path(graph)
     assert path["rank"].tolist() == [0, 1, 1, 0, 0] and rank_switches(path) == 2
     shares = path_shares(path).set_index("kind")["share"]
@@ -121,16 +121,16 @@ def test_path_names_what_the_host_did_between_operations():
     ]
     path = critical_path(graph_of(rows))
     found = list(zip(path["kind"], path["name"], (path["end_ns"] - path["begin_ns"]) / MS,
-                     strict=True))  # fmt: skip
+                     strict=True))
     assert found == [
         ("operation", "A", 4.0), ("gap", "", 1.0), ("host", "plan", 0.2), ("host", "write", 0.5),
         ("host", "plan", 0.3), ("gap", "", 1.0), ("operation", "B", 2.0)
-    ]  # fmt: skip
+    ]
 
 
 def test_shares_of_several_paths_are_means():
     both = [path_shares(critical_path(graph_of(Cluster(TWO_RANKS, travel=travel).rows)))
-            for travel in (1.0, 3.0)]  # fmt: skip
+            for travel in (1.0, 3.0)]
     found = pd.concat([frame.assign(step=step) for step, frame in enumerate(both)])
     shares = mean_shares(found)
     assert shares["share"].sum() == pytest.approx(1)
@@ -180,7 +180,7 @@ def test_events_that_wait_for_one_another_are_an_error():
              "lane": "communication", "peer": other, "non_blocking": True, "sends": True,
              "flow": 1, "name": "send"},
             {"rank": rank, "begin": 6, "end": 7},
-        ]  # fmt: skip
+        ]
     with pytest.raises(DataError, match="circle"):
         graph_of(rows).replay()
 
@@ -202,7 +202,7 @@ def test_a_wait_of_no_length_comes_after_what_was_posted_then():
         [("post", other), ("work", "A", 5.0), ("send", other), ("receive", other),
          ("work", "B", 1.0)]
         for other in (1, 0)
-    ]  # fmt: skip
+    ]
     graph = graph_of(Cluster(programs, travel=0.0).rows)
     assert len(graph.meetings.end_node) == 2
     assert graph.replay().max() == pytest.approx(6 * MS)
@@ -239,7 +239,7 @@ def test_collectives_of_a_tensor_group_split_the_computation():
             {"rank": rank, "begin": begin + 2, "end": 5.0, "lane": "communication",
              "category": "collective", "name": "tensor_all_reduce", "non_blocking": True,
              "flow": 4},
-        ]  # fmt: skip
+        ]
     graph = graph_of([row for row in rows if row["end"] > row["begin"]], data=0)
     assert graph.replay().max() == pytest.approx(6 * MS)
     assert scaled(graph, 0.0, rank=1, name="before") == pytest.approx(4e-3)

@@ -50,7 +50,7 @@ def test_imbalance_without_attention_is_unknown():
 
 def test_planned_imbalance():
     plans = pd.DataFrame({"step": [0, 0, 0], "server": [0, 0, 1], "cost": [2.0, 2.0, 2.0],
-                          "layer_class": -1, "layers": -1})  # fmt: skip
+                          "layer_class": -1, "layers": -1})
     assert cadenza.planned_imbalance(plans, 2).loc[0, "imbalance"] == pytest.approx(4 / 3)
     assert cadenza.planned_imbalance(plans, 3).loc[0, "imbalance"] == pytest.approx(2.0)
 
@@ -58,5 +58,5 @@ def test_planned_imbalance():
 def test_plans_of_layers_count_as_many_times_as_they_have_layers():
     """Three layers are dense, one is sparse: server 0 has 3 x 4 + 1, server 1 has 3 x 2 + 5."""
     plans = pd.DataFrame({"step": 0, "server": [0, 1, 0, 1], "cost": [4.0, 2.0, 1.0, 5.0],
-                          "layer_class": [0, 0, 1, 1], "layers": [3, 3, 1, 1]})  # fmt: skip
+                          "layer_class": [0, 0, 1, 1], "layers": [3, 3, 1, 1]})
     assert cadenza.planned_imbalance(plans, 2).loc[0, "imbalance"] == pytest.approx(13 / 12)

@@ -29,7 +29,7 @@ def measured(random, slow=(), by=1.0):
                 rows.append((step, sender, receiver, 1e6, 10, 1e6, taken, usual, True))
     return pd.DataFrame(rows, columns=["step", "sender", "receiver", "bytes", "messages",
                                        "timed_bytes", "seconds", "usual_seconds",
-                                       "one_node"])  # fmt: skip
+                                       "one_node"])
 
 
 def named(pairs, exact=False):
@@ -91,7 +91,7 @@ def test_turns_at_ports_are_taken_off_and_put_on_again(seed):
     sender = random.integers(0, 4, count)
     frame = pd.DataFrame({"sender": sender,
                           "receiver": (sender + random.integers(1, 4, count)) % 4,
-                          "ready_ns": np.sort(random.integers(0, 50_000, count))})  # fmt: skip
+                          "ready_ns": np.sort(random.integers(0, 50_000, count))})
     ports = Ports(frame, Machine(ranks_per_node=2))
     alone = random.integers(1, 2_000, count).astype(float)
     there = ports.there(alone[:, None])[:, 0]
@@ -103,7 +103,7 @@ def test_a_machines_collectives_are_those_of_its_rings():
     """2 nodes of 4 ranks with 2 adapters; by hand from docs/simulation.md."""
     links = {"inside": {"latency_seconds": 1e-6, "bytes_per_second": 4e9},
              "between": {"latency_seconds": 1e-5, "bytes_per_second": 1e9},
-             "adapters": 2}  # fmt: skip
+             "adapters": 2}
     config = {"cluster": {"bandwidth": 0.5, "slow_links": [[0, 1, 0.1]]}}
     machine = machine_of({"links": links, "ranks_per_node": 4}, config)
     inside = 3 * (1e-6 + 1e6 / 4 / 4e9)

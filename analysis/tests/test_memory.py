@@ -15,7 +15,7 @@ def series(*peaks, kind="total", rank=0):
 
 def test_divergence():
     memory = pd.DataFrame({"rank": range(4), "step": 0, "kind": "total",
-                           "peak_bytes": [40, 40, 40, 52]})  # fmt: skip
+                           "peak_bytes": [40, 40, 40, 52]})
     ranks = pd.DataFrame({"rank": range(4), "role": "both"})
     [row] = divergence(memory, ranks).to_dict("records")
     assert row["divergence"] == pytest.approx(1.2093, abs=1e-4)
@@ -25,7 +25,7 @@ def test_divergence():
 
 def test_only_ranks_of_a_role_are_compared():
     memory = pd.DataFrame({"rank": range(4), "step": 0, "kind": "total",
-                           "peak_bytes": [40, 40, 10, 30]})  # fmt: skip
+                           "peak_bytes": [40, 40, 10, 30]})
     ranks = pd.DataFrame({"rank": range(4), "role": ["trainer"] * 2 + ["attention_server"] * 2})
     found = divergence(memory, ranks).set_index("role")
     assert found.loc["trainer", "divergence"] == 1

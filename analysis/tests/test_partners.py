@@ -8,7 +8,7 @@ from cadenza.read.partners import alike, both_ends, collective_members, message_
 
 def message(rank, peer, begin, flow, sends, category="attention_dispatch", **more):
     return {"rank": rank, "begin": begin, "end": begin + 1, "peer": peer, "flow": flow,
-            "category": category, "sends": sends, **more}  # fmt: skip
+            "category": category, "sends": sends, **more}
 
 
 def paired(events):
@@ -25,7 +25,7 @@ def test_ends_of_messages():
         message(1, 0, 30, 5, True), message(0, 1, 40, 5, False),
         message(0, 2, 50, 5, True, "p2p_send"), message(2, 0, 60, 5, False, "p2p_receive"),
         message(2, 1, 70, 6, True),
-    ])  # fmt: skip
+    ])
     assert paired(events) == [(10, 20), (30, 40), (50, 60)]
     assert len(message_ends(events)) == 7
 
@@ -50,7 +50,7 @@ def test_tensor_groups_may_share_a_flow(name):
     events = events_frame(
         [{"rank": r, "begin": 0, "end": 1, "category": "collective", "name": name, "flow": 8}
          for r in range(4)]
-    )  # fmt: skip
+    )
     members = collective_members(events, ranks_frame(4, data=[0, 0, 1, 1], tensor=[0, 1, 0, 1]))
     groups = members["collective"].to_numpy()[np.argsort(members["event"])]
     assert len(set(groups)) == (2 if name == "tensor_all_gather" else 1)

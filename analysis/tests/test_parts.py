@@ -73,7 +73,7 @@ def test_computing_counts_before_waiting(tmp_path):
     rng = np.random.default_rng(3)
     priority = [(ATTENTION, "nothing"), (DENSE, "nothing"), (OTHER, "nothing"),
                 (OPTIMIZER, "nothing"), (WAIT, "wait_for_sends"), (WAIT, "wait"),
-                (WAIT, "wait_for_stage"), (WAIT, "wait_for_ranks")]  # fmt: skip
+                (WAIT, "wait_for_stage"), (WAIT, "wait_for_ranks")]
     for case in range(40):
         events, table = [], np.zeros((len(priority), 500), bool)
         for lane in range(3):

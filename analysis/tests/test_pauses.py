@@ -3,7 +3,7 @@
 
 import pandas as pd
 import pytest
-from step_frames import MS, Cluster, events_frame, graph_of
+from step_frames import MS, Cluster, graph_of
 
 from cadenza.graph.pauses import COLUMNS, pauses
 from cadenza.causes.stragglers import persistent, stragglers, wait_causes
@@ -31,15 +31,15 @@ def data_parallel(pause_at=None, still=PAUSE):
             stops = rank == 1 and number == pause_at
             took = 100.0 + (still if stops else 0)
             rows.append({"rank": rank, "begin": now, "end": now + took, "flops": 1.0,
-                         "still_ns": round(still * MS) if stops else 0})  # fmt: skip
+                         "still_ns": round(still * MS) if stops else 0})
             now += took
     last = max(row["end"] for row in rows)
     for rank in range(2):
         mine = max(row["end"] for row in rows if row["rank"] == rank)
         rows.append({"rank": rank, "begin": mine, "end": last, "category": "wait",
-                     "name": "wait_for_ranks", "still_ns": 0})  # fmt: skip
+                     "name": "wait_for_ranks", "still_ns": 0})
         rows.append({"rank": rank, "begin": last, "end": last + 1, "category": "collective",
-                     "name": "sum", "flow": 7, "still_ns": 0})  # fmt: skip
+                     "name": "sum", "flow": 7, "still_ns": 0})
     return rows
 
 
@@ -83,7 +83,7 @@ def test_a_rank_that_shares_its_core_does_not_stand_still():
 def test_a_wait_that_ends_late_though_its_message_came_is_a_pause():
     """Rank 1 waits for rank 0's first message, which comes after 101 ms, until 501."""
     rows = Cluster([[("work", "a", 100.0), ("send", 1), ("work", "b", 100.0)],
-                    [("receive", 0), ("work", "a", 100.0)]], travel=1.0).rows  # fmt: skip
+                    [("receive", 0), ("work", "a", 100.0)]], travel=1.0).rows
     for row in rows:
         row["still_ns"] = 0
         if row["rank"] == 1 and row["begin"] >= 101.0:
@@ -105,7 +105,7 @@ def test_a_wait_that_ends_late_though_its_message_came_is_a_pause():
 def test_a_pause_while_there_is_nothing_to_do_costs_nothing():
     """Rank 1 stands still for 80 of the 101 ms that it waits for its message."""
     rows = Cluster([[("work", "a", 100.0), ("send", 1)],
-                    [("receive", 0), ("work", "a", 100.0)]], travel=1.0).rows  # fmt: skip
+                    [("receive", 0), ("work", "a", 100.0)]], travel=1.0).rows
     for row in rows:
         row["still_ns"] = 80 * MS if row["rank"] == 1 and row.get("category") == "wait" else 0
     graph = graph_of(rows, pipeline=range(2))
@@ -131,10 +131,10 @@ def test_the_only_message_of_a_step_teaches_no_rate_if_it_was_held_up():
     rows.append({"rank": 0, "begin": 1000.0, "end": 1002.0, "name": "more", "still_ns": 0})
     for rank, begin in ((0, 1002.0), (1, 1000.0)):
         rows.append({"rank": rank, "begin": begin, "end": 1002.5 + PAUSE, "category": "wait",
-                     "name": "reduce", "still_ns": round(PAUSE * MS) * rank})  # fmt: skip
+                     "name": "reduce", "still_ns": round(PAUSE * MS) * rank})
         rows.append({"rank": rank, "begin": begin + 0.02, "end": 1002.4 + PAUSE, "flow": 9,
                      "category": "collective", "lane": "communication", "bytes": 1 << 20,
-                     "non_blocking": True, "name": "message", "still_ns": -1})  # fmt: skip
+                     "non_blocking": True, "name": "message", "still_ns": -1})
     graph = graph_of(rows)
     assert found(graph) == ([[1, "forward", "reduce"]], [pytest.approx(PAUSE / 1e3, abs=3e-3)])
     row = judged(graph).iloc[0]
@@ -154,7 +154,7 @@ def test_pauses_of_the_host_lane_lie_in_a_gap():
             row["begin"] += PAUSE if row["name"] == "sum" else 0
             row["end"] += PAUSE
     rows.append({"rank": 1, "begin": 500.0, "end": 500.0 + PAUSE, "category": "host",
-                 "lane": "host", "name": "progress", "still_ns": round(PAUSE * MS)})  # fmt: skip
+                 "lane": "host", "name": "progress", "still_ns": round(PAUSE * MS)})
     graph = graph_of(rows)
     assert found(graph) == ([[1, "forward", "progress"]], [pytest.approx(PAUSE / 1e3)])
     frame = what_if(graph).set_index("scenario")
@@ -180,7 +180,7 @@ def test_reading_says_nothing_of_how_fast_a_rank_computes():
     for rank, reads in enumerate((0.01, 0.03)):
         rows.append({"rank": rank, "begin": 0.0, "end": reads, "category": "data", "name": "load"})
         rows.append({"rank": rank, "begin": reads, "end": reads + 100.0, "flops": 1.0,
-                     "name": f"stage {rank}"})  # fmt: skip
+                     "name": f"stage {rank}"})
     graph = graph_of(rows, pipeline=range(2))
     assert judged(graph).iloc[0]["late_seconds"] == pytest.approx(0.02e-3)
     assert judged(graph).iloc[0]["why"] == "none"
@@ -193,7 +193,7 @@ def test_a_phase_of_pauses_alone():
     graph = graph_of(data_parallel())
     paused = pd.DataFrame([(0, "other", 1, "host", "checkpoint", 1e-5)], columns=COLUMNS)
     waits = pd.DataFrame([(0, "other", 0, 1, 0.05)],
-                         columns=["step", "phase", "rank", "cause", "seconds"])  # fmt: skip
+                         columns=["step", "phase", "rank", "cause", "seconds"])
     found = stragglers(graph.lanes.events, graph.ranks, waits, paused=paused)
     row = found.set_index("phase").loc["other"]
     assert (row["rank"], row["why"]) == (0, "waiting")

@@ -71,7 +71,7 @@ def test_what_the_picture_says(example, write, inside):
     assert texts[0] == texts[1]
     for words in ("rank 0", "rank 1", "20.0 KiB", "document 0", "512 tokens", "queries", "keys",
                   "load (% of a fair share)", "imbalance 2.000 before balancing, 1.000 planned",
-                  "predicted for assumed 50 GFLOP/s"):  # fmt: skip
+                  "predicted for assumed 50 GFLOP/s"):
         assert f"{words}" in texts[0], words
     assert inside("plan", path, "--output", path.parent / "a.pdf").returncode == 0
     assert (path.parent / "a.pdf").read_bytes().startswith(b"%PDF")
@@ -123,7 +123,7 @@ def test_bands_and_slices_of_heads(example, read):
     _, banded, full = matrices(step, step.plans[0], 9)[0]
     assert (banded.heads, full.heads) == ((0, 1), (1, 2)) and (full.servers == 0).all()
     ahead = np.arange(8) - np.arange(8)[:, None]
-    assert ((banded.servers == 0) == ((-2 <= ahead) & (ahead <= 1))).all()
+    assert ((banded.servers == 0) == ((ahead >= -2) & (ahead <= 1))).all()
 
 
 def test_the_longest_documents_are_drawn(example, read):
@@ -228,7 +228,7 @@ def test_a_wrong_value_is_refused_or_changes_the_picture(wrong, example, read):
         (("plans", 0, "predicted_seconds"), 1e31, "valid: a number from 0 to 1e+30"),
         (("summary", "rates"), 5, "summary.rates: found 5; valid: text"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_value_is_named(place, new, message, example, write, inside):
     put(example, place, new)
     path = write(example)

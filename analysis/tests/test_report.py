@@ -35,7 +35,7 @@ def one_slow(folder, slow=90, fast=30, placement="colocated"):
         Rank(number, *steps_of([(ATTENTION, 0, ns, {"flops": 1e4 * ns, "name": "attend"})], 4),
              plan=[(step, number, 1e4 * ns) for step in range(4)])
         for number, ns in ((0, slow), (1, fast))
-    ]  # fmt: skip
+    ]
     return write_run(folder, ranks, placement=placement)
 
 
@@ -58,7 +58,7 @@ def test_the_page_needs_nothing_else(page):
 def test_every_section_is_there(page):
     found = re.findall(r'<section id="([a-z-]+)">', page)
     assert found == ["overview", "steps", "comparison", "time", "heat", "stragglers", "what-if",
-                     "path", "timeline", "memory", "attention", "plan", "efficiency"]  # fmt: skip
+                     "path", "timeline", "memory", "attention", "plan", "efficiency"]
     for spec in re.findall(r'<script type="application/json">(.*?)</script>', page, re.S):
         assert set(json.loads(spec)) == {"data", "layout"}
 
@@ -68,7 +68,7 @@ def test_a_run_with_stages_shows_their_balance(tmp_path):
     place = {"name": "attend", "layer": 0, "tick": 0}
     events = [[(ATTENTION, 0, 40, {**place, "stage": 0})],
               [(ATTENTION, 0, 10, {**place, "stage": 0}),
-               (ATTENTION, 20, 50, {**place, "stage": 1})]]  # fmt: skip
+               (ATTENTION, 20, 50, {**place, "stage": 1})]]
     ranks = [Rank(number, *steps_of(mine)) for number, mine in enumerate(events)]
     run = cadenza.open(write_run(tmp_path / "a", ranks, placement="ring"))
     figures, frame = figures_balance.work_by_stage(study(run.path))
@@ -198,13 +198,13 @@ def test_a_slow_rank_of_many_can_be_seen(tmp_path):
 def test_ranks_of_a_large_run_to_choose_from(tmp_path):
     """Thirty ranks, of which two are a tensor group: those that tell most, then all, by dozens."""
     ranks = [Rank(r, *steps_of([(DENSE, 0, 60 + r)]), place=(r // 2, 0, r % 2))
-             for r in range(30)]  # fmt: skip
+             for r in range(30)]
     one = study(write_run(tmp_path / "many", ranks))
     made = figures_timeline.timelines(one, 100)
     assert list(made) == ["step 0, typical, ranks that tell most", "step 0, ranks 0 to 22",
-                          "step 0, ranks 24 to 28"]  # fmt: skip
+                          "step 0, ranks 24 to 28"]
     assert list(made["step 0, ranks 24 to 28"].layout.yaxis.ticktext) == [
-        "rank 24", "rank 26", "rank 28"]  # fmt: skip
+        "rank 24", "rank 26", "rank 28"]
 
 
 def test_waterfall_bars_meet(tmp_path):
@@ -237,7 +237,7 @@ def test_plan_and_roofline(tmp_path):
     ranks = two_ranks()
     for rank in ranks:
         rank.summary = [(step, 0, -1, phase, 0, rank.rank, 2, 0, 4.0, 64, 32, 0.5, 0.1)
-                        for step in (0, 1) for phase in (0, 1)]  # fmt: skip
+                        for step in (0, 1) for phase in (0, 1)]
     one = study(write_run(tmp_path / "p", ranks))
     figures, frame = figures_attention.plan_by_tick(one)
     assert frame.groupby("server")["cost"].sum().tolist() == [4.0, 4.0]

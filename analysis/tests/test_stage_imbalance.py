@@ -11,19 +11,19 @@ from cadenza.time.imbalance import pipelines_of
 
 # 32 tokens in blocks of 4: for each block of queries, its active blocks of keys and its columns.
 SMALL = [([0], []), ([0, 1], []), ([0, 1, 2], []), ([1, 2, 3], [0]), ([0, 2, 3, 4], []),
-         ([1, 3, 4, 5], [0, 9]), ([2, 4, 5, 6], [0]), ([3, 5, 6, 7], [0, 9, 18])]  # fmt: skip
+         ([1, 3, 4, 5], [0, 9]), ([2, 4, 5, 6], [0]), ([3, 5, 6, 7], [0, 9, 18])]
 # Worker, step and lockstep imbalance by ranks and layout: striped, zigzag, contiguous ring.
 LARGE = {
     4: [(1.0075, 1.2529, 1.0090), (1.0690, 1.9791, 1.1992), (1.3509, 4, 1.3510)],
     8: [(1.0083, 1.6752, 1.0100), (1.0683, 3.0198, 1.2858), (1.3661, 8, 1.3662)],
     32: [(1.0084, 3.1602, 1.0184), (1.0661, 7.6935, 1.4873), (1.3494, 32, 1.3567)],
-}  # fmt: skip
+}
 PAIRS = {4: 29551488, 8: 63239680, 32: 278235456}
 
 
 def levels(work):
     return (cadenza.worker_imbalance(work), cadenza.step_imbalance(work),
-            cadenza.lockstep_imbalance(work))  # fmt: skip
+            cadenza.lockstep_imbalance(work))
 
 
 def test_a_small_index_shared_by_stripes():
@@ -75,7 +75,7 @@ def test_layouts_share_a_large_index_as_worked_out(ranks):
 def attend(rank, begin, end, stage, **fields):
     return {"rank": rank, "begin": begin, "end": end, "stage": stage, "name": "attend",
             "category": "compute_attention", "layer": 0, "tick": 0, "flops": end - begin,
-            **fields}  # fmt: skip
+            **fields}
 
 
 def passes_of(rows, config=None, **columns):
@@ -87,7 +87,7 @@ def passes_of(rows, config=None, **columns):
 
 def test_the_index_counts_as_a_part_of_the_first_stage():
     rows = [attend(0, 0, 2, 4, name="estimate", flops=0), attend(0, 2, 6, 0), attend(0, 6, 8, 1),
-            attend(1, 0, 4, 1)]  # fmt: skip
+            attend(1, 0, 4, 1)]
     row = passes_of(rows).iloc[0]  # F = [[6, 2], [0, 4]] ms
     assert (row["ranks"], row["stages"]) == (2, 2)
     assert row["mean_seconds"] == pytest.approx(6e-3)
@@ -100,7 +100,7 @@ def test_the_index_counts_as_a_part_of_the_first_stage():
 
 def test_stages_of_halves_follow_one_another():
     rows = [attend(0, 0, 3, 0, half=0), attend(0, 3, 4, 0, half=1), attend(0, 4, 6, 1, half=1),
-            attend(1, 0, 1, 0, half=0), attend(1, 1, 4, 0, half=1)]  # fmt: skip
+            attend(1, 0, 1, 0, half=0), attend(1, 1, 4, 0, half=1)]
     row = passes_of(rows).iloc[0]  # F = [[3, -, 1, 2], [1, -, 3, 0]]: nobody has the second one
     assert row["stages"] == 3
     assert row["worker"] == pytest.approx(6 / 5)
@@ -127,7 +127,7 @@ def test_pipeline_stages_with_pools_of_their_own_do_not_wait_for_one_another():
 def test_passes_are_weighed_by_their_time():
     rows = [attend(0, 0, 3, 0), attend(1, 0, 1, 0), attend(0, 5, 6, 0, layer=1),
             attend(1, 5, 8, 0, layer=1), attend(0, 9, 11, 0, layer=1, phase="backward"),
-            attend(1, 9, 11, 0, layer=1, phase="backward")]  # fmt: skip
+            attend(1, 9, 11, 0, layer=1, phase="backward")]
     passes = passes_of(rows)
     by_layer = cadenza.over_passes(passes, ["layer"])
     assert by_layer["worker"].tolist() == pytest.approx([3 / 2, 5 / 4])
@@ -138,7 +138,7 @@ def test_passes_are_weighed_by_their_time():
 
 def test_sparsity_is_of_the_flops_of_dense_attention():
     rows = [attend(0, 0, 3, 0, flops=10.0), attend(1, 0, 1, 0, flops=30.0),
-            attend(0, 5, 6, 0, layer=1, flops=20.0)]  # fmt: skip
+            attend(0, 5, 6, 0, layer=1, flops=20.0)]
     steps = pd.DataFrame({"step": [0, 0], "dense_attention_flops": [200.0, 200.0]})
     passes = passes_of(rows)
     assert cadenza.attention_sparsity(passes, steps, ["step"])["sparsity"].tolist() == [0.7]

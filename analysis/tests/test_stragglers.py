@@ -32,7 +32,7 @@ def test_only_peers_are_compared():
     assert not scores(events, ranks_frame(4, role=["trainer"] * 2 + ["both"] * 2))["slow"].any()
     assert scores(events, ranks_frame(4, pipeline=[0, 0, 0, 1]))["slow"].tolist() == [
         True, False, False, False
-    ]  # fmt: skip
+    ]
 
 
 def test_late_by_rate():
@@ -71,10 +71,10 @@ def test_what_may_be_chance_makes_nobody_slow():
     """Rank 2 takes 8 % longer, but its operations differ by more than that among themselves."""
     times = {0: [10] * 4, 1: [10] * 4, 2: [8, 14, 9, 12]}
     rows = [{"rank": rank, "begin": sum(mine[:i]), "end": sum(mine[: i + 1]), "flops": 1.0}
-            for rank, mine in times.items() for i in range(4)]  # fmt: skip
+            for rank, mine in times.items() for i in range(4)]
     assert stragglers(events_frame(rows), ranks_frame(3))["why"].tolist() == ["none"]
     steady = [{**row, "begin": 10.8 * i, "end": 10.8 * (i + 1)} if row["rank"] == 2 else row
-              for row, i in zip(rows, 3 * list(range(4)), strict=True)]  # fmt: skip
+              for row, i in zip(rows, 3 * list(range(4)), strict=True)]
     assert stragglers(events_frame(steady), ranks_frame(3))["why"].tolist() == ["rate"]
 
 
@@ -90,7 +90,7 @@ def test_a_slow_rank_is_named_beside_the_one_with_more_work():
 
 def test_the_phase_of_a_slow_rank():
     rows = [{**row, "phase": phase} for phase, slow in (("forward", 10), ("backward", 20))
-            for row in one_operation_each([10, 10, slow])]  # fmt: skip
+            for row in one_operation_each([10, 10, slow])]
     classes = persistent(stragglers(events_frame(rows), ranks_frame(3)), ranks_frame(3))
     assert classes.loc[0, ["rank", "phase"]].tolist() == [2, "backward"]
 
@@ -108,7 +108,7 @@ def test_equal_ranks_have_no_straggler():
 def test_a_phase_that_takes_no_time_is_not_worth_a_word():
     rows = one_operation_each([10, 10, 10.05])
     rows += [{"rank": r, "begin": 11, "end": 11 + t, "phase": "optimizer", "category": "optimizer"}
-             for r, t in enumerate((0.001, 0.001, 0.003))]  # fmt: skip
+             for r, t in enumerate((0.001, 0.001, 0.003))]
     found = stragglers(events_frame(rows), ranks_frame(3))
     assert found["phase"].tolist() == ["forward", "optimizer"]
     assert found["why"].tolist() == ["none", "none"]
@@ -130,7 +130,7 @@ def test_recomputation_is_part_of_the_backward_pass():
 def late_and_waiting():
     """Rank 3 comes 4 ms late to a sum of 2; before, rank 0 waits for rank 1's message."""
     programs = [[("work", "layer", t, {"flops": 1.0}), ("meet", "sum", 2.0)]
-                for t in (10.0, 10.0, 10.0, 14.0)]  # fmt: skip
+                for t in (10.0, 10.0, 10.0, 14.0)]
     return graph_of(Cluster(programs, travel=0.0).rows)
 
 
@@ -202,7 +202,7 @@ def test_steps_in_which_a_slow_rank_has_more_work_do_not_count():
     assert (worst["rank"], worst["persistence"]) == (2, "intermittent")
     assert worst["explanation"].endswith(
         "0.50 x the median rate, in 2 of 4 steps; "
-        "also its dense operations have 1.20 x the median FLOPs, in 2 of 4 steps")  # fmt: skip
+        "also its dense operations have 1.20 x the median FLOPs, in 2 of 4 steps")
 
 
 def test_a_rank_with_more_work_that_once_stood_still_is_told_both():
@@ -215,7 +215,7 @@ def test_a_rank_with_more_work_that_once_stood_still_is_told_both():
     assert worst["persistence"] == "paused"
     assert "stood still for 0.02 s in work, in 1 of 4 steps" in worst["explanation"]
     assert worst["explanation"].endswith("also its dense operations have 1.60 x the median FLOPs, "
-                                         "in 3 of 4 steps")  # fmt: skip
+                                         "in 3 of 4 steps")
 
 
 def test_a_slow_rank_that_once_stood_still_is_slow():
@@ -255,7 +255,7 @@ def test_a_rank_that_copies_more_is_late_for_its_work():
             {"rank": rank, "begin": 0, "end": 10, "flops": 1e9},
             {"rank": rank, "begin": 10, "end": 10 + copied / 500, "name": "pack",
              "category": "compute_other", "bytes": copied},
-        ]  # fmt: skip
+        ]
     row = stragglers(events_frame(rows), ranks_frame(4)).iloc[0]
     assert (row["rank"], row["why"]) == (3, "cost")
     assert row["explanation"].endswith("small operations move 1.50 x the median bytes")

@@ -15,7 +15,7 @@ from cadenza.summary import summarize
 
 FRAMES = ("parts", "totals", "imbalance", "bubbles", "overlap", "efficiencies", "utilization",
           "attention_tasks", "divergence", "growth", "stragglers", "persistent",
-          "plan_summary", "metrics", "memory")  # fmt: skip
+          "plan_summary", "metrics", "memory")
 
 
 def test_the_same_as_the_functions_say(run_folder):
@@ -109,14 +109,14 @@ def test_the_first_step_of_a_real_run_warms_up(tmp_path):
 def test_the_typical_step_is_as_unbalanced_as_most(tmp_path):
     """The step of median time has its ranks in balance, the others do not."""
     each = [meeting(step, lengths) for step, lengths in
-            enumerate([(80, 40), (84, 40), (60, 60), (82, 40), (90, 30)])]  # fmt: skip
+            enumerate([(80, 40), (84, 40), (60, 60), (82, 40), (90, 30)])]
     ends = [100, 195, 295, 400, 520]  # and so are its 100 ns the median
     windows = [(s, a, b) for s, (a, b) in enumerate(zip([0, *ends], ends, strict=False))]
     shifted = [[[(row[0], row[1], row[2] - 100 * s + windows[s][1],
                   row[3] - 100 * s + windows[s][1], *row[4:]) for row in rank]
-                for rank in step] for s, step in enumerate(each)]  # fmt: skip
+                for rank in step] for s, step in enumerate(each)]
     ranks = [Rank(r, [event for step in shifted for event in step[r]], windows,
-                  producer="simulator") for r in (0, 1)]  # fmt: skip
+                  producer="simulator") for r in (0, 1)]
     study = cadenza.Study(cadenza.open(write_run(tmp_path / "r", ranks)))
     assert study.step_times.sort_values("seconds")["step"].iloc[2] in (0, 2)
     assert study.typical_step in (0, 1, 3)
@@ -131,7 +131,7 @@ def meeting(step, lengths):
           {"flow": 3, "lane": 0, "name": "agree_on_norm"}),
          (step, DENSE, at + last, at + 100)]
         for length in lengths
-    ]  # fmt: skip
+    ]
 
 
 def test_what_if_is_of_all_steps(tmp_path):

@@ -47,9 +47,9 @@ RANKS, TOKENS = 4, 1200
 def write_sweep(folder, config, rows):
     (folder / "sweep.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     lines = ["size,system,status,reason,seconds,attention_share,largest_memory_bytes,ranks,"
-             "tokens,tokens_per_second,model_flops_utilization,attention_imbalance"]  # fmt: skip
+             "tokens,tokens_per_second,model_flops_utilization,attention_imbalance"]
     lines += [f"{n},{s},{w},,{t},{a},{m},{RANKS},{TOKENS},{TOKENS / t if t else ''},0.5,1.25"
-              for n, s, w, t, a, m in rows]  # fmt: skip
+              for n, s, w, t, a, m in rows]
     (folder / "sweep.csv").write_text("\n".join(lines) + "\n")
 
 
@@ -175,7 +175,7 @@ def test_a_sweep_without_report_names_its_best_point_first(write, cli, tmp_path)
 def cells(text, header):
     """The rows below a table's header, as lists of text."""
     lines = [[cell.strip() for cell in line[1:-1].split("|")] if line[:1] == "|" else None
-             for line in text.splitlines()]  # fmt: skip
+             for line in text.splitlines()]
     first = lines.index(header) + 2
     return lines[first : lines.index(None, first)]
 
@@ -229,7 +229,7 @@ def test_each_workload_has_its_best_point(write):
 
 def test_equals_ranks_and_points_left_out_are_named(write):
     rows = [*ROWS[:4], ("16", "b c1", "ok", 10.005, 0.6, 100),
-            ("16", "b c2", "refused", "", "", "")]  # fmt: skip
+            ("16", "b c2", "refused", "", "", "")]
     folder = write(without_report, rows)
     table = pd.read_csv(folder / "sweep.csv", dtype=str)
     table.loc[1, "ranks"] = "1"
@@ -238,7 +238,7 @@ def test_equals_ranks_and_points_left_out_are_named(write):
     first, second, third = markdown([open_sweep(folder)]).splitlines()[:3]
     assert first.rstrip().endswith("on 4 ranks; 1 other is as fast, within 0.1%.")
     assert second.strip() == ("Most tokens/s per rank: size 8, system b c1: 15.00 s a step, "
-                              "80 tokens/s on 1 rank.")  # fmt: skip
+                              "80 tokens/s on 1 rank.")
     assert third == "1 refused, the first of them size 16, system b c2: b c2 needs 32."
 
 
@@ -416,7 +416,7 @@ def test_bad_files_are_named(write, cli, tmp_path):
 
 def test_one_point_is_not_plural(tmp_path):
     names = ["ranks", "seconds", "tokens", "tokens_per_second", "model_flops_utilization",
-             "attention_imbalance", "attention_share", "largest_memory_bytes"]  # fmt: skip
+             "attention_imbalance", "attention_share", "largest_memory_bytes"]
     (tmp_path / "sweep.yaml").write_text("name: s\naxes: {size: [1]}\n")
     table = f"size,status,reason,{','.join(names)}\n1,ok,{',1' * len(names)}\n"
     (tmp_path / "sweep.csv").write_text(table)

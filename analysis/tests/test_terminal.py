@@ -28,7 +28,7 @@ def on_terminal(*arguments, program=("-m", "cadenza.cli")):
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     words = [sys.executable, *program, *map(str, arguments)]
     process = subprocess.Popen(words, stdout=theirs[0], stderr=theirs[1],
-                               env={**environment, "TERM": "xterm"})  # fmt: skip
+                               env={**environment, "TERM": "xterm"})
     for end in theirs:
         os.close(end)
     said = [read_all(end) for end in ours]
@@ -102,7 +102,7 @@ def test_nothing_is_said_into_a_pipe(run_folder, cli):
 @pytest.mark.parametrize("command", ["summary", "stragglers", "bubbles", "what-if", "check"])
 def test_every_command_can_be_quiet_and_verbose(command, run_folder, cli):
     plain, quiet, verbose = (cli(command, run_folder, *word)
-                             for word in ((), ("--quiet",), ("--verbose",)))  # fmt: skip
+                             for word in ((), ("--quiet",), ("--verbose",)))
     assert plain.stdout == quiet.stdout == verbose.stdout
     assert quiet.stderr == ""
     assert "info: " in verbose.stderr

@@ -54,7 +54,7 @@ def test_slow_last_stage():
     """1F1B, p = 4, m = 8, t_f = 1, t_b = 2, last stage x 1.5: 45; all x 1.125 37.125."""
     slow = [1.0, 1.0, 1.0, 1.5]
     graph = graph_of(Cluster(pipeline(slow, [2 * t for t in slow], 8), travel=0.0).rows,
-                     pipeline=range(4))  # fmt: skip
+                     pipeline=range(4))
     alone, single = scenarios(graph)
     assert alone["as recorded"] == pytest.approx(45e-3)
     assert alone["all ranks balanced"] == pytest.approx(37.125e-3)
@@ -84,7 +84,7 @@ def test_attention_is_shared_out_by_rate():
     """Equal FLOPs at half the rate on rank 1: 4 + 4 FLOPs at rates 1 and 0.5 take 16 / 3."""
     programs = [[("work", "attend", time, {"category": "compute_attention", "flops": 4.0,
                                            "tick": 0}), ("meet", "round", 0.0)]
-                for time in (4.0, 8.0)]  # fmt: skip
+                for time in (4.0, 8.0)]
     alone, single = scenarios(graph_of(Cluster(programs, travel=0.0).rows))
     assert alone["no attention imbalance"] == pytest.approx(16e-3 / 3)
     assert single == {1: pytest.approx(4e-3)}  # of two, the faster is the measure

@@ -12,10 +12,10 @@ import numpy as np
 
 # Frozen: what a reader of version 1 has to read, whatever the program writes.
 KINDS = ("parameters", "gradients", "optimizer", "activations", "communication", "attention",
-         "other")  # fmt: skip
+         "other")
 CATEGORIES = ("compute_dense", "compute_attention", "compute_other", "p2p_send", "p2p_receive",
               "collective", "attention_dispatch", "attention_return", "wait", "data", "optimizer",
-              "checkpoint", "host", "plan", "trace_overhead")  # fmt: skip
+              "checkpoint", "host", "plan", "trace_overhead")
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
 
 
@@ -32,25 +32,25 @@ EVENT = np.dtype(
      ("phase", _named(PHASES, "u1")),
      ("lane", _named(("compute", "communication", "host"), "u1")),
      ("flags", _named({"device_timed": 1, "simulated": 2, "non_blocking": 4, "sends": 8}, "u1"))]
-)  # fmt: skip
+)
 STEP = np.dtype(
     [("step", "<u4"), ("documents", "<u4"), ("begin_ns", "<i8"), ("end_ns", "<i8"),
      ("tokens", "<i8"), ("sum_length2", "<f8"), ("model_flops", "<f8"), ("executed_flops", "<f8"),
      ("loss", "<f8"), ("gradient_norm", "<f8"), ("learning_rate", "<f8"), ("n_events_end", "<u8"),
      ("bytes_sent", "<i8"), ("bytes_received", "<i8"), ("machine_seconds", "<f8"),
      ("dense_attention_flops", "<f8")]
-)  # fmt: skip
+)
 RANK = np.dtype(
     [("host", "S64"), ("rank", "<i4"), ("world", "<i4"), ("local_rank", "<i4"),
      ("role", _named(("trainer", "attention_server", "both"), "<u4")),
      ("data", "<i4"), ("pipeline", "<i4"), ("tensor", "<i4"), ("context", "<i4"),
      ("server", "<i4"), ("threads", "<i4"), ("device", "S64"), ("peak_flops", "<f8"),
      ("attention_kernel", "S64")]
-)  # fmt: skip
+)
 SYNC = np.dtype(
     [("time_ns", "<i8"), ("offset_ns", "<i8"), ("rtt_min_ns", "<i8"), ("pings", "<u4"),
      ("phase", _named(("start", "periodic", "end"), "<u4"))]
-)  # fmt: skip
+)
 SAMPLE = np.dtype(
     [("time_ns", "<i8"), ("step", "<u4"), ("bytes", "<i8", 7), ("host_rss_bytes", "<i8")]
 )
@@ -60,24 +60,24 @@ PLAN = np.dtype(
      ("stage", "<i4"), ("q_begin", "<i8"), ("q_end", "<i8"), ("k_begin", "<i8"),
      ("k_end", "<i8"), ("cost", "<f8"), ("half", "<i4"), ("layer_class", "<i4"),
      ("layers", "<i4")]
-)  # fmt: skip
+)
 PLAN_SUMMARY = np.dtype(
     [("step", "<u4"), ("tick", "<i4"), ("half", "<i4"), ("phase", _named(PHASES, "<u4")),
      ("stage", "<i4"), ("server", "<i4"), ("tasks", "<i4"), ("messages_in", "<i4"),
      ("cost", "<f8"), ("bytes_in", "<i8"), ("bytes_out", "<i8"), ("attend_seconds", "<f8"),
      ("receive_seconds", "<f8"), ("layer_class", "<i4"), ("layers", "<i4")]
-)  # fmt: skip
+)
 POSITIONS = np.dtype(
     [("step", "<u4"), ("position", "<i8"), ("targets", "<i8"), ("hits", "<i8"), ("loss", "<f8")]
 )
 ANSWERS = np.dtype(
     [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"), ("position", "<i8"),
      ("loss", "<f8")]
-)  # fmt: skip
+)
 STATUS = np.dtype(
     [("state", _named(("open", "clean", "signalled", "error"), "<u4")), ("signal", "<i4"),
      ("last_step", "<i8"), ("n_events", "<u8"), ("n_dropped", "<u8"), ("writer_ns", "<i8")]
-)  # fmt: skip
+)
 
 DENSE, ATTENTION, OTHER, SEND, RECEIVE, COLLECTIVE, DISPATCH, RETURN, WAIT = range(9)
 OPTIMIZER, HOST, PLANNING = 10, 12, 13
@@ -85,7 +85,7 @@ COMPUTE_LANE, COMMUNICATION_LANE, HOST_LANE = range(3)
 SIMULATED, NON_BLOCKING, SENDS = 2, 4, 8
 NAMES = ["nothing", "q_proj", "wait", "wait_for_stage", "wait_for_ranks", "wait_for_sends",
          "reduce_gradients", "agree_on_norm", "agree_on_loss", "tensor_all_gather", "attend",
-         "pack"]  # fmt: skip
+         "pack"]
 
 
 @dataclass
@@ -150,20 +150,20 @@ def step_rows(rank: Rank) -> np.ndarray:
 def fill(file: h5py.File, rank: Rank, world: int) -> None:
     attributes = {"schema": rank.schema, "run_id": rank.run_id, "producer": rank.producer,
                   "code_version": "0.1", "code_revision": "v0.1-3-gabc",
-                  "build": "GNU 12.2 Release", "created_utc": "2026-01-01T00:00:00Z"}  # fmt: skip
+                  "build": "GNU 12.2 Release", "created_utc": "2026-01-01T00:00:00Z"}
     for name, value in attributes.items():
         file.attrs[name] = np.bytes_(value)
     file.attrs["seed"] = np.uint64(7)
     server = rank.rank if rank.server is None else rank.server
     data, pipeline, tensor = rank.place or (rank.rank, 0, 0)
     info = (b"node", rank.rank, world, rank.rank, rank.role, data, pipeline, tensor, 0, server, 1,
-            b"host", rank.peak_flops, rank.kernel.encode())  # fmt: skip
+            b"host", rank.peak_flops, rank.kernel.encode())
     syncs = [(0, -rank.shift)] if rank.syncs is None else rank.syncs
     kinds = [rank.peak - 6 * (rank.peak // 7)] + [rank.peak // 7] * 6
     high = [(s, kinds, rank.peak) for s, *_ in rank.steps]
     sample = [(b + rank.shift, s, [1] * 7, 9) for s, b, _ in rank.steps]
     plan = [(step, 0, 0, 0, server, 0, 0, 1, 0, 1, cost, -1, 0, 1)
-            for step, server, cost in rank.plan]  # fmt: skip
+            for step, server, cost in rank.plan]
     last = rank.steps[-1][0] if rank.steps else -1
     tables = {
         "meta/rank": np.array([info], RANK),
@@ -208,6 +208,6 @@ def write_run(
             values = {"step": step, "loss": 5.0 - step, "tokens": 100, "seconds": 1e-6,
                       "tokens_per_second": 1000.0 + step, "model_flops_utilization": 0.25,
                       "attention_imbalance": 1.0, "bytes_moved": 8,
-                      "peak_memory_bytes": 77}  # fmt: skip
+                      "peak_memory_bytes": 77}
             file.write(json.dumps(values) + "\n")
     return folder

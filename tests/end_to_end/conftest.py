@@ -11,13 +11,13 @@ import harness
 ALONE = {
     "test_bench", "test_bench_simulation", "test_calibrate", "test_equal_bits", "test_interrupted",
     "test_pauses", "test_quickstart", "test_signals", "test_threads",
-}  # fmt: skip
+}
 
 # What few changes touch: the tooling of bench, Slurm, devices and the paper, and two hosts.
 THOROUGH = {
     "test_bench", "test_bench_simulation", "test_clusters", "test_gpu_check", "test_notebook",
     "test_paper", "test_slurm", "test_two_hosts",
-}  # fmt: skip
+}
 
 
 def pytest_addoption(parser):
@@ -72,6 +72,6 @@ def browser():
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     with playwright.sync_playwright() as started:
         found = started.chromium.launch(executable_path=path, args=["--no-sandbox"],
-                                        timeout=harness.TIMEOUT * 1e3)  # fmt: skip
+                                        timeout=harness.TIMEOUT * 1e3)
         yield found
         found.close()

@@ -67,7 +67,7 @@ def help_of(program, subcommand):
 
 def output_of(*words):
     return subprocess.run(list(map(str, words)), env=harness.environment(), capture_output=True,
-                          text=True, timeout=harness.TIMEOUT, check=False).stdout  # fmt: skip
+                          text=True, timeout=harness.TIMEOUT, check=False).stdout
 
 
 def wrong_options(words):
@@ -87,7 +87,7 @@ def wrong_options(words):
     found = set(OPTION.findall(known))
     return [f"'{' '.join([program, *subcommand])}' has no option '{option}'"
             for word in rest for option in OPTION.findall(word.split("=")[0])
-            if option not in found]  # fmt: skip
+            if option not in found]
 
 
 def inline_complaints(code):
@@ -116,7 +116,7 @@ def complaints(text, root):
             continue
         found += wrong_options(words)
         found += [f"there is no file '{word}'" for word in inputs(words[1:])
-                  if not (root / Path(word).expanduser()).is_file()]  # fmt: skip
+                  if not (root / Path(word).expanduser()).is_file()]
     return found
 
 
@@ -126,7 +126,7 @@ def exists(program, root):
     if "/" in program:
         return (root / program).is_file()
     builtin = subprocess.run(["bash", "-c", 'type -t "$1"', "bash", program], capture_output=True,
-                             check=False)  # fmt: skip
+                             check=False)
     return program in ELSEWHERE or program in SUBCOMMANDS or builtin.returncode == 0 or bool(
         shutil.which(program)
     )

@@ -111,7 +111,7 @@ def split(name, lines):
         elif fence:
             if fence[1] not in KINDS:
                 raise PageError(f"{name}:{number}: found a block of '{fence[1]}'; valid: "
-                                f"{', '.join(KINDS)}")  # fmt: skip
+                                f"{', '.join(KINDS)}")
             block, mark = Block(fence[1], number + 1, [], mark), ""
         else:
             prose.append((number, line))

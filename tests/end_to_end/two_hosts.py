@@ -98,7 +98,7 @@ class TwoHosts:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
         self._held.append(held)
         try:
             harness.wait_until(held, (self.folder / name).exists)
@@ -161,9 +161,9 @@ class TwoHosts:
         found = []
         for process in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if process.name.isdigit():
-                    if os.readlink(process / "ns/net") == self._network[name]:
-                        found.append(int(process.name))
+                named = process.name.isdigit()
+                if named and os.readlink(process / "ns/net") == self._network[name]:
+                    found.append(int(process.name))
         standing = {*self.process.values(), *(held.pid for held in self._held)}
         return [process for process in found if process not in standing]
 

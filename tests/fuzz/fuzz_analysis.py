@@ -57,9 +57,9 @@ OF_PLAN = {".json": "step.json"}
 DRAWING = (("plan", "{in}/step.json", "--output", "{out}/p.svg"),)
 READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"))
 QUICK = (*((name, "{in}", "--json") for name in ("summary", "stragglers", "bubbles")),
-         ("export", "{in}", "--format", "perfetto", "--output", "/dev/null"))  # fmt: skip
+         ("export", "{in}", "--format", "perfetto", "--output", "/dev/null"))
 TABLES = ("summary", "stragglers", "bubbles", "imbalance", "what-if", "links", "critical-path",
-          "positions", "check")  # fmt: skip
+          "positions", "check")
 EVERY = tuple(
     [(name, "{in}", *more) for name in TABLES for more in ((), ("--json",))]
     + [("compare", *both, *more) for both in (("{in}", "{sound}"), ("{sound}", "{in}"))
@@ -67,7 +67,7 @@ EVERY = tuple(
     + [("timeline", "{in}", "--output", "{out}/t.svg"), ("timeline", "{in}", "{sound}"),
        ("export", "{in}", "--format", "perfetto", "--output", "{out}/t.json"),
        ("report", "{in}"), ("report", "{in}", "{sound}", "--output", "{out}/r.html")]
-)  # fmt: skip
+)
 # By target: what makes its sound folder, the inputs' places in it, commands that every input is
 # given to, and others, of which one input in so many is given to one.
 TARGETS = {
@@ -120,7 +120,7 @@ class Reader:
         for name in ("in", "sound"):
             make(self.folders[name])
         self.sound = {kind: (self.folders["in"] / place).read_bytes()
-                      for kind, place in self.places.items()}  # fmt: skip
+                      for kind, place in self.places.items()}
 
     def read(self, kind, content, number):
         commands = list(self.always)

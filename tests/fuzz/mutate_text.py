@@ -11,14 +11,14 @@ WORDS = (
     "", " ", "null", "None", "nan", "NA", "true", "~", "0x10", "1e3", "-", "inf", "{}", "{0}",
     "{x!r:>{y}}", "[/bold]", "[red]x", ":smile:", "$x_{$", "a|b", "<b>", "</script>", "\x1b[31m",
     "x\ny", "\u2028", "é", "../../x", "/", "2001-99-99", "1:99:99", "%s", "a" * 3000,
-)  # fmt: skip
+)
 NUMBERS = (0, 1, -1, 2, 0.5, -0.0, 1e-300, 1e300, float("inf"), float("nan"), 2**31, 2**53, 2**63,
-           -(2**63), 10**400)  # fmt: skip
+           -(2**63), 10**400)
 RAW = (
     "!!int x", "!!timestamp x", "!!python/object:x {}", "? [a]\n: b", "&a [*a]", "*none",
     "[" * 2000, "- " * 50, "<<: {a: 1}", "\t", "%YAML 9.9\n---", "---\n---", "!!binary é", "=",
     "\0",
-)  # fmt: skip
+)
 
 
 def mutate(kind, content, rng):

@@ -13,7 +13,7 @@ from cadenza.read.schema import CODES
 NUMBERS = (0, 1, -1, 2, 7, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, -2**63)
 FLOATS = (0.0, -1.0, 1e-300, 1e300, float("inf"), float("nan"))
 TYPES = ("<f8", "<i8", ">i4", "u1", "S5", "<f4", [("step", "<u4"), ("peak_bytes", "<f8")],
-         [("step", "S4")], "V7")  # fmt: skip
+         [("step", "S4")], "V7")
 
 
 def mutate(kind, content, rng):
@@ -71,7 +71,7 @@ def change(file, rng):
     elif action == 1:
         del file[name]
         file[name] = (h5py.SoftLink("/nothing"), h5py.SoftLink(f"/{name}"), h5py.SoftLink("/steps"),
-                      h5py.ExternalLink("rank-00000.h5", "/steps"))[rng.randrange(4)]  # fmt: skip
+                      h5py.ExternalLink("rank-00000.h5", "/steps"))[rng.randrange(4)]
     elif action == 2:
         del file[name]
         shape = tuple(rng.choice((0, 1, 2, 5)) for _ in range(rng.randrange(4)))
@@ -87,7 +87,7 @@ def change(file, rng):
 def change_attribute(file, rng):
     name = rng.choice([*file.attrs, "schema"])
     value = rng.choice((b"", b"\xff\n\0x", "text", 7, -1.5, [1, 2, 3], np.zeros((2, 2)),
-                        h5py.Empty("f8"), [b"a", b"b"]))  # fmt: skip
+                        h5py.Empty("f8"), [b"a", b"b"]))
     del file.attrs[name]
     file.attrs[name] = value
 
@@ -101,7 +101,7 @@ def rename_codes(file, name, rng):
         return
     dtype = getattr(file[name], "dtype", np.dtype("u1"))
     named = {field: h5py.check_enum_dtype(dtype[field]) for field in CODES.get(f"/{name}", ())
-             if field in (dtype.names or ())}  # fmt: skip
+             if field in (dtype.names or ())}
     fields = [field for field, names in named.items() if names]
     if not fields:
         return
@@ -112,7 +112,7 @@ def rename_codes(file, name, rng):
     if rng.random() < 0.8:
         names[rng.choice(mutate_text.WORDS) or "x"] = number
     types = [(field, h5py.enum_dtype(names, dtype[field].str) if field == chosen else dtype[field])
-             for field in dtype.names]  # fmt: skip
+             for field in dtype.names]
     other = np.zeros(len(rows), types)
     for field in dtype.names:
         other[field] = rows[field]
@@ -165,7 +165,7 @@ def change_number(rows, rng):
     if rng.random() < 0.6:  # each is a sound value, together they may be none
         values = [rows[field][rng.randrange(len(rows))] for _ in rows]
         rows[field][row if rng.random() < 0.5 else slice(None)] = rng.choice((
-            values[0], 0 * values[0] if kind in "iuf" else values[0]))  # fmt: skip
+            values[0], 0 * values[0] if kind in "iuf" else values[0]))
         if rng.random() < 0.3:
             rows[field] = values
         return

@@ -21,12 +21,12 @@ MACHINE = {
               "inside": {"latency_seconds": 2e-6, "bytes_per_second": 5e9},
               "between": {"latency_seconds": 5e-6, "bytes_per_second": 1e9,
                           "reduce_bytes_per_second": 5e8}},
-}  # fmt: skip
+}
 EXPERIMENT = {
     "parallel": {"data": 2, "pipeline": 2, "schedule": "1f1b"},
     "batch": {"tokens": 4096, "microbatch": 1024}, "cluster": {"ranks_per_node": 2},
     "run": {"memory": 0},
-}  # fmt: skip
+}
 
 
 def two_ranks(folder):
@@ -48,9 +48,9 @@ def sweep(folder):
     """The folder of test_sweep.py, with a view of each form."""
     config = {**test_sweep.CONFIG, "report": list(test_sweep.CONFIG["report"])}
     for form, of in (("relative_to", {"column": "seconds", "where": {"size": "8"}}),
-                     ("ratio", ["seconds", "tokens"])):  # fmt: skip
+                     ("ratio", ["seconds", "tokens"])):
         config["report"].append({"title": form, "value": {form: of}, "x": "system",
-                                 "panels": ["size"], "checks": [{"lowest": ["a"]}]})  # fmt: skip
+                                 "panels": ["size"], "checks": [{"lowest": ["a"]}]})
     test_sweep.write_sweep(folder, config, test_sweep.ROWS)
 
 
@@ -76,18 +76,18 @@ def _rank(rank, rng, options):
         mine = _step(rank, step, rng)
         events += [(step, category, begin + int(b * MS), begin + int(e * MS),
                     {**more, "flags": more.get("flags", 0) | flags})
-                   for category, b, e, more in mine]  # fmt: skip
+                   for category, b, e, more in mine]
         steps.append((step, begin, begin + STEP))
     tasks = [(step, rank, 3.0) for step in range(STEPS)]
     summary = [(step, 0, -1, phase, 0, rank, 1, 2, 3.0, 64, 64, 0.01, 0.001)
-               for step in range(STEPS) for phase in (0, 1)]  # fmt: skip
+               for step in range(STEPS) for phase in (0, 1)]
     places = [(step, place, 10, 3, 20.0) for step in range(STEPS) for place in (0, 64, 128)]
     answers = [(step, step % 2, 100, 30, 90, 0.5) for step in range(STEPS)]
     done = {"tokens": 4096, "model_flops": 1e9, "executed_flops": 1.2e9, "bytes_sent": 3 << 20,
             "bytes_received": 3 << 20, "machine_seconds": 0.04,
-            "dense_attention_flops": 2e8}  # fmt: skip
+            "dense_attention_flops": 2e8}
     return t.Rank(rank, events, steps, place=PLACES[rank], plan=tasks, summary=summary,
-                  positions=places, answers=answers, flops=done, **options)  # fmt: skip
+                  positions=places, answers=answers, flops=done, **options)
 
 
 def _step(rank, step, rng):
@@ -115,4 +115,4 @@ def _step(rank, step, rng):
         (t.COLLECTIVE, 68, 75, {"name": "reduce_gradients", "flow": 7, "lane": 0,
                                 "bytes": 1 << 20}),
         (t.OPTIMIZER, 76, 90, {"phase": 3, "still_ns": 0}),
-    )  # fmt: skip
+    )

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every C++ file is as clang-format 14 with .clang-format writes it; `--fix` rewrites them.
+"""Every C++ file is as clang-format 14 with .clang-format writes it, and ruff with ruff.toml finds
+nothing in the Python files; `--fix` rewrites them.
 
-Versions of clang-format differ in details, so with another one, or none, this says so and exits 77,
-which CTest counts as skipped.
+Versions of clang-format differ in details, so with another one, or none, or without ruff, this says
+so and exits 77, which CTest counts as skipped.
 """
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,11 +37,19 @@ def main(arguments):
     if not name:
         print(f"skipped: {reason}")
         return 77
+    if not shutil.which("ruff"):
+        print("skipped: ruff is needed (PyPI: ruff), found none")
+        return 77
     root = Path(__file__).resolve().parents[2]
     files = sorted(str(file) for folder in FOLDERS for file in (root / folder).rglob("*")
                    if file.suffix in SUFFIXES)
-    mode = ["-i"] if "--fix" in arguments else ["--dry-run", "--Werror"]
-    return subprocess.run([name, "--style=file", *mode, *files], check=False).returncode
+    fix = "--fix" in arguments
+    mode = ["-i"] if fix else ["--dry-run", "--Werror"]
+    checks = [
+        [name, "--style=file", *mode, *files],
+        ["ruff", "check", "--no-cache", "--quiet", *(["--fix"] if fix else []), str(root)],
+    ]
+    return max(subprocess.run(check, check=False).returncode for check in checks)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class CheckLayers(unittest.TestCase):
         self.write("include/cadenza/base/bad.hpp", LICENCE + '#include "cadenza/plan/plan.hpp"\n')
         self.expect_one("include/cadenza/base/bad.hpp:2", "module base includes")
 
-    def test_private_header_of_another_module(self):
+    def test_private_header_of_another_module_by_a_relative_path(self):
         self.write("src/comm/bad.cpp", LICENCE + '#include "../plan/detail.hpp"\n')
         self.expect_one("src/comm/bad.cpp:2", "of plan")
 

@@ -71,8 +71,8 @@ def sentence(one: Alone, machine_known: bool) -> str:
     if one.steps:
         few = ", ".join(map(str, one.steps[:6])) + (", …" if len(one.steps) > 6 else "")
         text = (f"Rank {one.rank} ran at {one.rate:.2f} x the rate of its own best steps in "
-                f"step{'s' if len(one.steps) > 1 else ''} {few}. ")  # fmt: skip
+                f"step{'s' if len(one.steps) > 1 else ''} {few}. ")
     if not machine_known:
         text += (f"No other rank does the work of rank {one.rank}, so the trace cannot show "
-                 "whether it is always slow.")  # fmt: skip
+                 "whether it is always slow.")
     return text.strip()

@@ -32,13 +32,13 @@ _NOBODY = "all ranks computed for the same time"
 _CHANCE = "took longer, but within the usual spread of its operations"
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
             "robust_z", "work", "as_late", "why", "delay_caused_seconds", "cause",
-            "amount", "explanation"]  # fmt: skip
+            "amount", "explanation"]
 
 
 def stragglers(
     events: pd.DataFrame, ranks: pd.DataFrame, delays: pd.DataFrame | None = None,
     machine: pd.Series | None = None, paused: pd.DataFrame | None = None,
-) -> pd.DataFrame:  # fmt: skip
+) -> pd.DataFrame:
     """Per step and phase the rank that was latest, not by waiting, and, where that is for its work,
     the one that was slowest for its own.
 
@@ -98,7 +98,7 @@ def _latest(compared: pd.DataFrame) -> pd.DataFrame:
     slowest = slowest[other & slowest["slow"].to_numpy()]
     late = slowest["rate"]
     slowest = slowest.assign(cost=0.0, late_seconds=late, as_late=0,
-                             usual_seconds=slowest["seconds"] - late)  # fmt: skip
+                             usual_seconds=slowest["seconds"] - late)
     both = pd.concat([latest, slowest]).sort_values(["step", "phase"], kind="stable")
     return both.reset_index(drop=True)
 
@@ -191,7 +191,7 @@ def _why_late(mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     if why == "rate" and _alike(mine):
         rate = mine["fair"].sum() / mine["seconds"].sum()
         return {"why": why, "cause": f"all its operations run at {{:.2f}} x {usual}",
-                "amount": rate}  # fmt: skip
+                "amount": rate}
     category = mine[why].idxmax()
     one = mine.loc[category]
     share, name = np.nan, _WORDS[category]
@@ -274,7 +274,7 @@ def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
         others = int(mine["as_late"].median())
         rows.append((rank, late_in / steps, kind, _main_phase(mine), late, others, text))
     columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "as_late",
-               "explanation"]  # fmt: skip
+               "explanation"]
     frame = pd.DataFrame(rows, columns=columns)
     return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
 

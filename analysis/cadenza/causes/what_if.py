@@ -26,7 +26,7 @@ _OF_ALL = (  # scenario, rank, explanation
     ("no attention imbalance", -1,
      "each server gets attention tasks in proportion to its rate"),
     (COMMUNICATION_FREE, -1, "no latency, infinite bandwidth"),
-)  # fmt: skip
+)
 _NO_PAUSE = "no rank stands still"
 
 
@@ -60,7 +60,7 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     own += [_sped_up(graph, nodes, factors, rank) for rank in slow]
     seconds = graph.replayed_seconds(own=np.stack(own, axis=1))
     rows = [(*_OF_ALL[0], seconds[0]), (*_OF_ALL[1], seconds[1]), (*_OF_ALL[2], seconds[2]),
-            (*_OF_ALL[3], network_free(graph))]  # fmt: skip
+            (*_OF_ALL[3], network_free(graph))]
     alone = _alone(nodes)
     if graph.pause.any():
         longest = pauses(graph).iloc[0]
@@ -98,9 +98,9 @@ def over_steps(found: pd.DataFrame, mean_seconds: float) -> pd.DataFrame:
         mean = mean_seconds * saved.sum() / recorded.sum() if recorded.sum() > 0 else 0.0
         rows.append((scenario, rank, mean_seconds - mean, mean,
                      share.quantile(0.1), share.quantile(0.9),
-                     mine["explanation"].iloc[_usual(mine["saved_seconds"])]))  # fmt: skip
+                     mine["explanation"].iloc[_usual(mine["saved_seconds"])]))
     columns = ["scenario", "rank", "seconds", "saved_seconds", "low_share", "high_share",
-               "explanation"]  # fmt: skip
+               "explanation"]
     frame = pd.DataFrame(rows, columns=columns)
     first = frame["scenario"] == _OF_ALL[0][0]
     causes = frame[~first].sort_values("saved_seconds", ascending=False, kind="stable")
@@ -156,7 +156,7 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
     return frame.assign(
         node=node, rank=rank, time=graph.own[node] - graph.pause[node], pause=graph.pause[node],
         slot=np.where(frame["tick"] >= 0, frame["tick"], frame["microbatch"]),
-    )  # fmt: skip
+    )
 
 
 def _balanced(graph: StepGraph, part: pd.DataFrame) -> np.ndarray:

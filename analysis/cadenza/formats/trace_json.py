@@ -26,7 +26,7 @@ from cadenza.read.run import Run
 
 _THREADS = 10_000  # of a lane
 _ARGUMENTS = {"microbatch": -1, "layer": -1, "tick": -1, "half": -1, "stage": -1,
-              "peer": -1, "flow": 0, "bytes": 0, "flops": 0}  # fmt: skip
+              "peer": -1, "flow": 0, "bytes": 0, "flops": 0}
 
 
 def write_trace_json(run: Run, output: Path, ranks: list[int], steps: list[int]) -> None:
@@ -57,7 +57,7 @@ def _process_names(run: Run, ranks: list[int]) -> Iterator[dict]:
             for short, name in (("dp", "data"), ("pp", "pipeline"), ("tp", "tensor"),
                                 ("cp", "context"))
             if row.get(name, -1) >= 0
-        )  # fmt: skip
+        )
         name = f"rank {row['rank']} {row['role']}{place}"
         yield _metadata("process_name", row["rank"], 0, {"name": name})
         yield _metadata("process_sort_index", row["rank"], 0, {"sort_index": row["rank"]})
@@ -132,15 +132,15 @@ def _slices(events: pd.DataFrame, thread: np.ndarray, origin: int | None) -> Ite
     """A complete event ("X") for each row."""
     arguments = [(name, events[name].tolist(), none) for name, none in _ARGUMENTS.items()]
     columns = [events[name].tolist() for name in
-               ("rank", "begin_ns", "end_ns", "name", "category", "phase", "step")]  # fmt: skip
+               ("rank", "begin_ns", "end_ns", "name", "category", "phase", "step")]
     for row, (rank, begin, end, name, category, phase, step) in enumerate(
         zip(*columns, strict=True)
     ):
         extra = {a: values[row] for a, values, none in arguments
-                 if values[row] != none and math.isfinite(values[row])}  # fmt: skip
+                 if values[row] != none and math.isfinite(values[row])}
         yield {"ph": "X", "name": name, "cat": category, "pid": rank, "tid": int(thread[row]),
                "ts": _microseconds(begin - origin), "dur": _microseconds(end - begin),
-               "args": {"step": step, "phase": phase, **extra}}  # fmt: skip
+               "args": {"step": step, "phase": phase, **extra}}
 
 
 def _arrows(
@@ -157,7 +157,7 @@ def _arrows(
         stop = max(end[to] - 1, begin[to], start)
         for phase, row, time, more in (("s", source, start, {}), ("f", to, stop, {"bp": "e"})):
             yield {"ph": phase, "name": "message", "cat": "flow", "id": number, "pid": rank[row],
-                   "tid": int(thread[row]), "ts": _microseconds(time - origin), **more}  # fmt: skip
+                   "tid": int(thread[row]), "ts": _microseconds(time - origin), **more}
 
 
 def _counters(samples: pd.DataFrame, origin: int | None) -> Iterator[dict]:
@@ -167,4 +167,4 @@ def _counters(samples: pd.DataFrame, origin: int | None) -> Iterator[dict]:
         parts = {"resident": {"bytes": values.pop("host_rss", 0)}, "memory": values}
         for name, arguments in parts.items():
             yield {"ph": "C", "name": name, "pid": int(rank), "tid": 0,
-                   "ts": _microseconds(int(time) - (origin or 0)), "args": arguments}  # fmt: skip
+                   "ts": _microseconds(int(time) - (origin or 0)), "args": arguments}

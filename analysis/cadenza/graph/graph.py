@@ -80,7 +80,7 @@ class StepGraph:
         """replay() with the nodes in the order of their places, (nodes, cases)."""
         nodes, meetings = self._places
         given = [self.own if own is None else own, self.rest if rest is None else rest,
-                 self.transfer if transfer is None else transfer]  # fmt: skip
+                 self.transfer if transfer is None else transfer]
         own, rest, transfer = (a if a.ndim == 2 else a[:, None] for a in given)
         cases = max(own.shape[1], rest.shape[1], transfer.shape[1])
         before, own, rest = self._before, own[nodes.vertex], rest[nodes.vertex]
@@ -190,7 +190,7 @@ def build(events: pd.DataFrame, steps: pd.DataFrame, ranks: pd.DataFrame, step: 
     others = held(lanes, pause, found, ready, arrival - least)
     pause = np.minimum(pause, np.where(own > 0, own, rest))
     return StepGraph(step, lanes, found, places, ready, own, rest, transfer, pause, pause_event,
-                     others)  # fmt: skip
+                     others)
 
 
 def _possible(lanes: Lanes, found: Meetings, ready: np.ndarray) -> Meetings:

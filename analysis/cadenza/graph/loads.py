@@ -77,7 +77,7 @@ def operation_times(events: pd.DataFrame) -> pd.DataFrame:
     part["seconds"] = (part.pop("end_ns") - part.pop("begin_ns")) / 1e9
     group = part.groupby(["step", "category", "phase", "name"], observed=True)["seconds"]
     found = group.agg(count="size", seconds="sum").reset_index()
-    return found.astype({name: object for name in ("category", "phase", "name")})
+    return found.astype(dict.fromkeys(("category", "phase", "name"), object))
 
 
 def _inside(events: pd.DataFrame, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
@@ -146,7 +146,7 @@ def lateness(loads: pd.DataFrame, machine: pd.Series | None = None) -> pd.DataFr
     fair = fair.fillna(loads["seconds"] / slowness)
     cost = ((loads["flops"] - flops) * pace).where(counted, 0.0).fillna(0.0)
     return loads.assign(usual_flops=flops, cost=cost, rate=loads["seconds"] - fair, fair=fair,
-                        alone=known <= 0)  # fmt: skip
+                        alone=known <= 0)
 
 
 def _beside_machine(loads: pd.DataFrame, machine: pd.Series | None) -> pd.Series:
@@ -175,7 +175,7 @@ def scores(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     compared = with_medians(sums, keys)
     compared["slow"] = (compared["score"] < _SLOW_SCORE) | (compared["robust_z"] > _SLOW_Z)
     columns = ["rank", "phase", "category", "name", "seconds", "median_seconds", "score",
-               "robust_z", "slow"]  # fmt: skip
+               "robust_z", "slow"]
     return compared.sort_values("score", kind="stable", ignore_index=True)[columns]
 
 

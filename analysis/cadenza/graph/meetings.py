@@ -42,7 +42,7 @@ def join(parts: list[Meetings]) -> Meetings:
         return np.concatenate(
             [getattr(part, name) + by if by else getattr(part, name)
              for part, by in zip(parts, shift, strict=False)]
-        )  # fmt: skip
+        )
 
     return Meetings(int(offsets[-1]), **{name: gather(name) for name in (*POSTS, *ENDS)})
 

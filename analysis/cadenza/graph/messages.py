@@ -62,7 +62,7 @@ def _same_on_both(ends: pd.DataFrame) -> np.ndarray:
     same[pairs] = np.logical_and.reduce([
         np.ptp(ends[name].to_numpy()[pairs], axis=1, keepdims=True) == 0
         for name in ("begin_ns", "end_ns")
-    ])  # fmt: skip
+    ])
     return same
 
 
@@ -121,7 +121,7 @@ def _wire_posts(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
 def _find(
     lanes: Lanes, ends: pd.DataFrame, nodes: np.ndarray, times: np.ndarray, until: np.ndarray,
     first: np.ndarray,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Of `nodes` of the message's exchange whose `times` are not after `until` the first or the
     last one, or -1."""
     if not len(nodes):

@@ -99,7 +99,7 @@ def pauses(graph) -> pd.DataFrame:
     node = np.flatnonzero(graph.pause)
     rows = lanes.events.iloc[graph.pause_event[node]]
     frame = pd.DataFrame({name: rows[name].astype(object).to_numpy()
-                          for name in ("phase", "category", "name")})  # fmt: skip
+                          for name in ("phase", "category", "name")})
     frame["phase"] = frame["phase"].where(frame["phase"] != "recompute", "backward")
     frame = frame.assign(
         step=graph.step, rank=lanes.ranks[lanes.rank[node]], seconds=graph.pause[node] / 1e9

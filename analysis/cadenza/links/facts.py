@@ -47,7 +47,7 @@ def said_of_link(link: SlowLink, cost: pd.Series) -> str:
     text = f"{link.explanation[:1].upper()}{link.explanation[1:]}"
     after, saved = float(cost["seconds"]), float(cost["saved_seconds"])
     return (f"{text}. At the usual rate a step would take {seconds(after)} instead of "
-            f"{seconds(after + saved)} (−{share(saved / (after + saved))}).")  # fmt: skip
+            f"{seconds(after + saved)} (−{share(saved / (after + saved))}).")
 
 
 def _silence(study: Study) -> str:
@@ -60,7 +60,7 @@ def _silence(study: Study) -> str:
         return f"No link is slow: all reach the machine's rate (compared: {compared})."
     if not any(judged):
         return ("The links cannot be judged: no two are of the same kind, and the trace has no "
-                "machine file to compare them with.")  # fmt: skip
+                "machine file to compare them with.")
     return f"No link is slower than the others by more than noise (compared: {compared})."
 
 
@@ -79,7 +79,7 @@ def as_values(study: Study) -> dict:
              "explanation": one.explanation}
             for one in study.slow_links
         ],
-    }  # fmt: skip
+    }
 
 
 def _or_none(value: float) -> float | None:

@@ -69,7 +69,7 @@ def links(pairs: pd.DataFrame) -> pd.DataFrame:
     sums = frame.groupby(["low", "high"], sort=True)[
         ["bytes", "messages", "timed_bytes", "seconds", "usual_seconds", "judged_seconds",
          "judged_timed_bytes"]
-    ].sum()  # fmt: skip
+    ].sum()
     sums.insert(0, "one_node", frame.groupby(["low", "high"])["one_node"].first())
     known = sums["judged_seconds"] > 0
     sums["achieved"] = sums["timed_bytes"] / sums["seconds"].where(sums["seconds"] > 0)
@@ -183,7 +183,7 @@ def _described(pairs: tuple[Pair, ...], row: tuple | None, late: list) -> SlowLi
         return SlowLink(name, pairs, of_groups, row.share, row.achieved, row.usual, lost, text)
     worst = min(late, key=lambda one: one.share)
     text = (f"{name} is slow: collectives of ranks {ranks_of(worst.members)} take "
-            f"{1 / worst.share:.2f} x their usual time")  # fmt: skip
+            f"{1 / worst.share:.2f} x their usual time")
     return SlowLink(name, pairs, of_groups, worst.share, np.nan, np.nan, lost, text)
 
 

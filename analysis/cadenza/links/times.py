@@ -37,13 +37,13 @@ def pair_times(graph: StepGraph, machine: Machine | None) -> pd.DataFrame:
         timed_bytes=frame["bytes"].where(frame["timed"], 0),
         seconds=frame["seconds"].where(frame["timed"], 0.0),
         judged=frame["seconds"].where(known), slower=frame["seconds"] / frame["usual"],
-    )  # fmt: skip
+    )
     group = frame.groupby(["sender", "receiver"], sort=True)
     found = group.agg(
         bytes=("bytes", "sum"), messages=("bytes", "size"), timed_bytes=("timed_bytes", "sum"),
         seconds=("seconds", "sum"), usual_seconds=("usual", "sum"), judged=("judged", "sum"),
         slower=("slower", "median"), one_node=("one_node", "first"),
-    ).reset_index()  # fmt: skip
+    ).reset_index()
     # Of a real run some messages take long for other reasons: the median of them counts.
     slower = found["judged"] / found["usual_seconds"] if machine else found["slower"]
     found["usual_seconds"] = (found["seconds"] / slower).where(found["judged"] > 0)
@@ -82,7 +82,7 @@ def group_times(graph: StepGraph, machine: Machine | None) -> pd.DataFrame:
     found = frame.groupby(["tensor", "members"], sort=True).agg(
         bytes=("bytes", "sum"), collectives=("bytes", "size"), seconds=("seconds", "sum"),
         usual_seconds=("usual", lambda column: column.sum(skipna=False)),
-    ).reset_index()  # fmt: skip
+    ).reset_index()
     found.insert(0, "step", graph.step)
     return found
 
@@ -104,7 +104,7 @@ def group_collectives(graph: StepGraph, machine: Machine | None) -> pd.DataFrame
     frame = group.agg(
         name=("name", "first"), bytes=("bytes", "max"), size=("rank", "size"),
         begin_ns=("begin_ns", "max"), end_ns=("end_ns", "min"),
-    ).reset_index()  # fmt: skip
+    ).reset_index()
     frame["members"] = _members(ends, frame["size"].to_numpy())
     frame = frame[frame["size"] > 1].copy()
     frame[["begin_ns", "end_ns"]] -= graph.lanes.origin

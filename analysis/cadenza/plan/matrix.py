@@ -38,7 +38,7 @@ def matrices(step: Step, plan: Plan, most: int) -> tuple[list[Matrix], int]:
     lengths = {document: step.documents[document] for document in of_document}
     longest = sorted(filter(lengths.get, lengths), key=lambda one: (-lengths[one], one))
     slices = [(document, heads) for document in longest
-              for heads in _slices(step, document, of_document[document])]  # fmt: skip
+              for heads in _slices(step, document, of_document[document])]
     made = []
     for document, heads in slices[:most]:
         size = max(_SMALLEST, lengths[document] / lengths[longest[0]])
@@ -71,7 +71,7 @@ def _matrix(
         if not task.heads[0] <= heads[0] < task.heads[1]:
             continue
         rows, columns = (np.flatnonzero((begin <= tokens) & (tokens < end))
-                         for begin, end in (task.q, task.k))  # fmt: skip
+                         for begin, end in (task.q, task.k))
         ahead = tokens[columns] - tokens[rows][:, None]
         seen = (task.low <= ahead) & (ahead <= task.high)
         servers[np.ix_(rows, columns)] = np.where(

@@ -57,7 +57,7 @@ def draw(step: Step, output: Path) -> None:
     drawn = [_panels(step, plan, most) for plan in plans]
     bars = min(max(0.2 * step.ranks, 0.4), 3.2)
     heights = [3 * _LINE + max([_BARS_ABOVE + bars + _BELOW] + [p.y + p.side for p in panels])
-               for panels, _ in drawn]  # fmt: skip
+               for panels, _ in drawn]
     notes = _notes(step)
     height = 2 * _MARGIN + sum(heights) + _LINE * len(notes)
     figure = Figure(figsize=(_WIDTH, height), dpi=_DPI)
@@ -86,7 +86,7 @@ def draw(step: Step, output: Path) -> None:
     with written(output) as file:
         # Without the date the same plan has the same picture.
         figure.savefig(file, format=ending, facecolor="white",
-                       metadata={"Date": None} if ending == "svg" else None)  # fmt: skip
+                       metadata={"Date": None} if ending == "svg" else None)
 
 
 def _colours(ranks: int) -> np.ndarray:
@@ -118,7 +118,7 @@ def _title(plan: Plan) -> str:
     predicted, best = map(seconds, (plan.predicted_seconds, plan.lower_bound_seconds))
     return (f"{plan.name}: imbalance {plan.imbalance_before:.3f} before balancing, "
             f"{plan.imbalance:.3f} planned; forward of a layer {predicted} predicted, {best} at "
-            "best")  # fmt: skip
+            "best")
 
 
 def _notes(step: Step) -> list[str]:
@@ -129,7 +129,7 @@ def _notes(step: Step) -> list[str]:
         notes.append("sparse documents: blocks and columns of head 0, under the index given")
     elif any(plan.densities for plan in step.plans):
         notes.append("sparse documents: the fainter, the fewer of their pairs are expected to be "
-                     "computed")  # fmt: skip
+                     "computed")
     if step.rates:
         notes.append(shortened(f"predicted for {printable(step.rates)}", _LONGEST))
     return notes
@@ -139,7 +139,7 @@ def _draw_loads(axes: Axes, plan: Plan, colours: np.ndarray) -> None:
     """A bar for each rank, in its colour, so that this is the legend of the matrices."""
     ranks, loads = len(plan.loads), 100 * plan.loads
     corners = [[(0, rank - 0.4), (load, rank - 0.4), (load, rank + 0.4), (0, rank + 0.4)]
-               for rank, load in enumerate(loads)]  # fmt: skip
+               for rank, load in enumerate(loads)]
     axes.add_collection(PolyCollection(corners, facecolors=colours[:-1], linewidths=0))
     axes.axvline(100, color=_INK, linewidth=0.8, linestyle=(0, (3, 2)))
     every = max(1, -(-ranks // _MOST_LABELS))
@@ -151,7 +151,7 @@ def _draw_loads(axes: Axes, plan: Plan, colours: np.ndarray) -> None:
     title = "load and bytes sent" if every == 1 else "load"
     axes.set_title(title, loc="left", fontsize=8, color=_INK)
     axes.tick_params(labelsize=7.5 if ranks <= _MOST_LABELS / 2 else 5, labelcolor=_INK,
-                     color=_FAINT)  # fmt: skip
+                     color=_FAINT)
     axes.tick_params(axis="y", length=0)
     for name, spine in axes.spines.items():
         spine.set_visible(name in ("left", "bottom"))
@@ -159,7 +159,7 @@ def _draw_loads(axes: Axes, plan: Plan, colours: np.ndarray) -> None:
     for rank in labels if every == 1 else ():
         axes.text(1.04, rank, byte_count(plan.sent[rank]), va="center", color=_INK,
                   fontsize=7.5 if ranks <= _MOST_LABELS / 2 else 5,
-                  transform=axes.get_yaxis_transform())  # fmt: skip
+                  transform=axes.get_yaxis_transform())
 
 
 def _lines(matrix: Matrix) -> list[str]:

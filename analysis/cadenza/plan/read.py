@@ -138,7 +138,7 @@ def read_plan(path: Path) -> Step:
     documents = [length.integer(0, _MOST_TOKENS) for length in root["documents"].items()]
     capacities = root.get("capacities")
     shares = np.array([1] * ranks if capacities is None else
-                      [one.integer(1, _MOST_RANKS) for one in capacities.items(ranks)])  # fmt: skip
+                      [one.integer(1, _MOST_RANKS) for one in capacities.items(ranks)])
     values = root["plans"].items()
     if not values:
         root["plans"].refuse("a list of one plan or more")
@@ -147,7 +147,7 @@ def read_plan(path: Path) -> Step:
         plan.densities = sparse
     patterns, rates = root.get("patterns"), root["summary"].get("rates")
     return Step(ranks, documents, plans, patterns and _patterns(patterns, documents),
-                rates.text() if rates else "")  # fmt: skip
+                rates.text() if rates else "")
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -204,7 +204,7 @@ def _task(value: _Value, documents: list[int], ranks: int) -> Task:
     elif rule != "full":
         value["rule"].refuse("causal, band, full")
     return Task(value["server"].integer(0, ranks - 1), document, value["q"].range(length),
-                value["k"].range(length), value["heads"].range(_MOST_RANKS), low, high)  # fmt: skip
+                value["k"].range(length), value["heads"].range(_MOST_RANKS), low, high)
 
 
 def _sparse(plans: list[_Value], documents: list[int]) -> list[dict[int, list[float]]]:
@@ -233,7 +233,7 @@ def _patterns(value: _Value, documents: list[int]) -> list[Pattern | None]:
             continue
         block = one["block"].integer(1, _MOST_TOKENS)
         rows = [[keys.range(length) for keys in row.items()]
-                for row in one["rows"].items(-(-length // block))]  # fmt: skip
+                for row in one["rows"].items(-(-length // block))]
         columns = [column.integer(0, length - 1) for column in one["columns"].items()]
         found.append(Pattern(block, rows, np.array(columns, dtype=int)))
     return found

@@ -28,7 +28,7 @@ def checked(source: str, experiment: dict) -> dict:
             value = section.get(key, least)
             if not is_number(value, least):
                 raise DataError(f"{source}: {name}.{key}: found {value!r}; valid: a number of at "
-                                f"least {least}")  # fmt: skip
+                                f"least {least}")
     return experiment
 
 

@@ -16,11 +16,11 @@ EVENT_COLUMNS = (
     "rank", "step", "begin_ns", "end_ns", "category", "phase", "name", "lane", "peer", "flow",
     "microbatch", "layer", "bytes", "flops", "non_blocking", "tick", "half", "stage",
     "sends", "simulated", "still_ns",
-)  # fmt: skip
+)
 _FLAGS = ("non_blocking", "sends", "simulated")
 _NAMED = ("category", "phase", "lane", "name")  # categoricals of names
 _TYPES = {"rank": np.int32, "step": np.int64, "flow": np.int64, "category": np.int16,
-          "phase": np.int16, "lane": np.int16, "name": np.int16}  # fmt: skip
+          "phase": np.int16, "lane": np.int16, "name": np.int16}
 
 
 def events_frame(
@@ -94,7 +94,7 @@ def samples_frame(files: Sequence[RankFile]) -> pd.DataFrame:
     times = [file.to_global(rows["time_ns"][keys["rank"] == file.rank]) for file in files]
     columns = dict(zip(kinds, rows["bytes"].T, strict=True))
     return _melt({**keys, "time_ns": np.concatenate(times)},
-                 {**columns, "host_rss": rows["host_rss_bytes"]}, "bytes")  # fmt: skip
+                 {**columns, "host_rss": rows["host_rss_bytes"]}, "bytes")
 
 
 def table_frame(files: Sequence[RankFile], name: str) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def table_frame(files: Sequence[RankFile], name: str) -> pd.DataFrame:
     frame = _frame(_joined(name, parts))
     if "phase" in frame:
         names = [file.codes(name, "phase").named(rows["phase"])
-                 for file, rows in zip(files, parts, strict=True)]  # fmt: skip
+                 for file, rows in zip(files, parts, strict=True)]
         frame["phase"] = np.concatenate(names)
     return frame
 

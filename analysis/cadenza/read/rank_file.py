@@ -18,7 +18,7 @@ from cadenza.read.schema import SCHEMA, TABLES
 from cadenza.read.superblock import open_hdf5
 
 _ATTRIBUTES = ("producer", "run_id", "code_version", "code_revision", "build", "seed",
-               "created_utc")  # fmt: skip
+               "created_utc")
 _MOST_RANKS = 1 << 20
 _ATTEMPTS = 10  # to read a file that is being written
 _DRIFT_SPAN_NS = 10_000_000_000  # measurements closer than that say nothing about drift

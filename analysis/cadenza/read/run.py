@@ -21,7 +21,7 @@ from cadenza.read.machine import Machine, machine_of
 from cadenza.read.rank_file import RankFile, text
 
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
-                 "server", "threads", "device", "peak_flops", "attention_kernel")  # fmt: skip
+                 "server", "threads", "device", "peak_flops", "attention_kernel")
 
 EVENTS_AT_ONCE = 8_000_000  # in memory: about 95 bytes each
 _MOST = 2**63 - 1
@@ -226,7 +226,7 @@ class Run:
 
 def _rank_files(path: Path) -> list[Path]:
     return sorted(file for file in (path / "trace").glob("rank-*.h5")
-                  if re.fullmatch(r"rank-\d{1,9}\.h5", file.name))  # fmt: skip
+                  if re.fullmatch(r"rank-\d{1,9}\.h5", file.name))
 
 
 def _meant(path: Path) -> str:

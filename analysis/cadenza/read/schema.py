@@ -67,16 +67,16 @@ TABLES = {
     "/answers": np.dtype(
         [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"),
          ("position", "<i8"), ("loss", "<f8")]),
-}  # fmt: skip
+}
 # Fields whose numbers have names, which the file says.
 CODES = {
     "/events": ("category", "phase", "lane", "flags"), "/plan_summary": ("phase",),
     "/clock/sync": ("phase",), "/meta/rank": ("role",), "/meta/status": ("state",),
-}  # fmt: skip
+}
 # What the rows of a table promise.
 TIMES = {"/events": ("begin_ns", "end_ns"), "/steps": ("begin_ns", "end_ns"),
          "/clock/sync": ("time_ns", "offset_ns", "rtt_min_ns"),
-         "/memory/samples": ("time_ns",)}  # fmt: skip
+         "/memory/samples": ("time_ns",)}
 _COUNT, _AMOUNT = (-1, 2**56), (-1.0, 1e30)  # sums of them are no overflow; -1: does not apply
 RANGES = {
     "/meta/rank": {"peak_flops": _AMOUNT},
@@ -91,6 +91,6 @@ RANGES = {
                       "bytes_in": _COUNT, "bytes_out": _COUNT},
     "/positions": {"targets": _COUNT, "hits": _COUNT},
     "/answers": {"length": (1, 2**56), "fact": _COUNT, "position": _COUNT},
-}  # fmt: skip
+}
 ONE_PER_STEP = ("/steps", "/memory/highwater")
 SETS = ("flags",)  # codes of which a number may have several, as bits

@@ -29,13 +29,13 @@ def _levels(study: Study, name: str) -> Table:
     steps = len(study.steady_steps)
     rows = [[str(row["phase"]), str(row["stages"]), seconds(row["mean_seconds"] / steps),
              *(number(row[f"{level}{suffix}"], ".3f") for suffix in ("", "_flops")
-               for level in LEVELS)] for row in whole.to_dict("records")]  # fmt: skip
+               for level in LEVELS)] for row in whole.to_dict("records")]
     columns = ["pass", "stages", "mean rank", "worker", "step level", "lockstep", "worker, FLOPs",
-               "step level, FLOPs", "lockstep, FLOPs"]  # fmt: skip
+               "step level, FLOPs", "lockstep, FLOPs"]
     return Table(f"{name}: balance of core attention", columns, rows,
                  numbers=set(range(1, len(columns))), wide=True,
                  note="Over layers and steps: sums of the slowest over sums of the mean; of the "
-                      "step level, the mean. Mean rank: seconds of a step.")  # fmt: skip
+                      "step level, the mean. Mean rank: seconds of a step.")
 
 
 def _stages(study: Study, name: str) -> Figure:
@@ -50,12 +50,12 @@ def _layers(study: Study, name: str) -> Figure:
 def _left_out(study: Study, name: str) -> Table:
     found = study.layer_sparsity
     rows = [["all" if row.layer < 0 else str(row.layer), count(row.flops), count(row.dense_flops),
-             share(row.sparsity)] for row in found.itertuples()]  # fmt: skip
+             share(row.sparsity)] for row in found.itertuples()]
     if found["pipeline"].nunique() > 2:  # -1: all
         for row, stage in zip(rows[1:], found["pipeline"][1:], strict=True):
             row[0] = f"stage {stage}: {row[0]}"
     return Table(f"{name}: FLOPs of attention, sums over {len(study.steady_steps)} steps",
-                 ["layer", "computed", "dense", "sparsity"], rows, numbers={1, 2, 3})  # fmt: skip
+                 ["layer", "computed", "dense", "sparsity"], rows, numbers={1, 2, 3})
 
 
 def _by_step(study: Study, name: str) -> Figure:

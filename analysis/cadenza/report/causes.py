@@ -27,7 +27,7 @@ def _persistent(study: Study, name: str) -> Table:
     frame = frame[frame["slowest_share"] > 0].head(_RANKS)
     rows = [[str(row.rank), share(row.slowest_share), str(row.persistence),
              seconds(row.late_seconds), str(row.explanation)]
-            for row in frame.itertuples()]  # fmt: skip
+            for row in frame.itertuples()]
     columns = ["rank", "slowest in", "class", "late, sum", "why"]
     title = f"{name}: how often each rank is late"
     return Table(title, columns, rows, numbers={0, 1, 3}, wide=True)
@@ -39,11 +39,11 @@ def _by_phase(study: Study, name: str) -> Table:
     frame = frame.sort_values("late_seconds", ascending=False, kind="stable")
     rows = [[str(row.step), str(row.phase), str(row.rank), seconds(row.seconds),
              seconds(row.late_seconds), number(row.score, ".2f"), str(row.explanation)]
-            for row in frame.head(_STEPS).itertuples()]  # fmt: skip
+            for row in frame.head(_STEPS).itertuples()]
     columns = ["step", "phase", "rank", "computed", "late by", "score", "why"]
     return Table(f"{name}: the largest delays", columns, rows, numbers={0, 2, 3, 4, 5}, wide=True,
                  note="Score: the usual time / the rank's own; below 0.75 is commonly called a "
-                      "straggler.")  # fmt: skip
+                      "straggler.")
 
 
 def what_if_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
@@ -52,7 +52,7 @@ def what_if_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
         *(Figure(f"{name}, mean of {_steps(study)}", {"": picture})
           for study, name, picture, _ in drawn),
         *(_scenarios(frame, name) for _, name, _, frame in drawn),
-    ]  # fmt: skip
+    ]
 
 
 def _steps(study: Study) -> str:
@@ -63,9 +63,9 @@ def _steps(study: Study) -> str:
 
 def _scenarios(frame: pd.DataFrame, name: str) -> Table:
     rows = [[str(row["name"]), seconds(row["seconds"]), seconds(row["saved_seconds"]),
-             str(row["explanation"])] for row in frame.to_dict("records")]  # fmt: skip
+             str(row["explanation"])] for row in frame.to_dict("records")]
     return Table(f"{name}: scenarios", ["scenario", "step", "saved", "meaning"], rows,
-                 numbers={1, 2})  # fmt: skip
+                 numbers={1, 2})
 
 
 def path_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
@@ -87,9 +87,9 @@ def _path(study: Study, name: str) -> Figure:
 def _shares(study: Study, name: str) -> Table:
     rows = [[_WORDS.get(str(row.kind)) or path_label(str(row.kind), str(row.category)),
              str(row.phase), seconds(row.seconds), share(row.share)]
-            for row in study.path_shares.head(_SHARES).itertuples()]  # fmt: skip
+            for row in study.path_shares.head(_SHARES).itertuples()]
     return Table(f"{name}: path time by operation, mean of {_steps(study)}",
-                 ["what", "phase", "seconds", "share"], rows, numbers={2, 3})  # fmt: skip
+                 ["what", "phase", "seconds", "share"], rows, numbers={2, 3})
 
 
 def _operations(study: Study, name: str) -> Table:
@@ -100,7 +100,7 @@ def _operations(study: Study, name: str) -> Table:
     sums = path.groupby(keys)["seconds"].agg(["sum", "size"]).reset_index()
     sums = sums.sort_values("sum", ascending=False, kind="stable").head(_SHARES)
     rows = [[str(row["name"]), str(row["phase"]), str(row["rank"]), str(row["size"]),
-             seconds(row["sum"])] for row in sums.to_dict("records")]  # fmt: skip
+             seconds(row["sum"])] for row in sums.to_dict("records")]
     columns = ["operation", "phase", "rank", "times", "seconds"]
     title = f"{name}, step {study.typical_step}: the longest operations on the path"
     return Table(title, columns, rows, numbers={2, 3, 4})

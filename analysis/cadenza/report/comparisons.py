@@ -26,10 +26,10 @@ def comparison_blocks(
 
 def _phases(one: dict) -> Table:
     rows = [[row["phase"], *_three(row["first"], row["other"], row["change"])]
-            for row in one["phases"]]  # fmt: skip
+            for row in one["phases"]]
     return Table("Seconds of operations by phase", ["phase", one["first"], one["other"], "change"],
                  rows, numbers={1, 2, 3}, note="Means over ranks and steps; waits count too.",
-    )  # fmt: skip
+    )
 
 
 def _changed(one: dict) -> Table:
@@ -43,13 +43,13 @@ def _operations(one: dict) -> Table:
          number(row["count_other"], ".4g"),
          *_three(row["seconds_first"], row["seconds_other"], row["change"])]
         for row in one["operations"][:_OPERATIONS]
-    ]  # fmt: skip
+    ]
     first, other = one["first"], one["other"]
     columns = ["operation", "phase", f"n, {first}", f"n, {other}", f"s, {first}", f"s, {other}",
-               "change"]  # fmt: skip
+               "change"]
     return Table("Operations that changed most", columns, rows, numbers={2, 3, 4, 5, 6}, wide=True,
                  note="Means per rank and step: number n and seconds s. Messages under way are "
-                      "not counted.")  # fmt: skip
+                      "not counted.")
 
 
 def _three(first: float, other: float, change: float) -> list[str]:

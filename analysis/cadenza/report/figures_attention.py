@@ -34,14 +34,14 @@ def roofline(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
             customdata=np.stack([part["rank"], part["seconds"]], axis=-1),
             hovertemplate="rank %{customdata[0]}<br>%{x:.4s}FLOP in %{customdata[1]:.4s}s: "
                           "%{y:.4s}FLOP/s<extra></extra>",
-        )  # fmt: skip
+        )
     peak = float(study.ranks["peak_flops"].max())
     if peak > 0:
         made.add_scatter(
             x=[shown["flops"].min(), shown["flops"].max()], y=[peak, peak], mode="lines",
             name="peak of matrix products", line={"color": "#a3a39c", "dash": "dash"},
             hovertemplate="peak %{y:.4s}FLOP/s<extra></extra>",
-        )  # fmt: skip
+        )
     made.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     made.update_xaxes(type="log", tickformat="~s", dtick="D2")
     made.update_yaxes(type="log", tickformat="~s", dtick="D2", fixedrange=False)
@@ -61,7 +61,7 @@ def plan_by_tick(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame] | No
         title: _servers(frame.pivot_table(index="server", columns="tick", values=column,
                                           aggfunc="sum"), title, unit)
         for column, (title, unit) in values.items()
-    }  # fmt: skip
+    }
     return figures, frame
 
 
@@ -77,7 +77,7 @@ def _servers(table: pd.DataFrame, title: str, unit: str) -> go.Figure:
     made.add_bar(x=table.iloc[:, 0], y=list(range(len(table))), orientation="h", customdata=labels,
                  marker={"color": "#2f6db3", "line": {"width": 0}},
                  hovertemplate=f"%{{customdata}}<br>{title} %{{x:.4s}} {unit}<extra></extra>",
-    )  # fmt: skip
+    )
     style.rank_rows(made, labels)
     made.update_xaxes(tickformat="~s")
     return made
@@ -95,7 +95,7 @@ def _heat_map(
         colorbar={"thickness": 10, "outlinewidth": 0, "tickformat": "~s",
                   "title": {"text": unit, "side": "top"}},
         hovertemplate=f"{hover}%{{z:.4s}} {unit}<extra></extra>",
-    )  # fmt: skip
+    )
     style.rank_rows(made, labels)
     made.update_xaxes(type="category", showgrid=False, nticks=20)
 
@@ -108,7 +108,7 @@ def _summary_of_step(study: Study) -> tuple[pd.DataFrame, dict[str, tuple[str, s
         return None
     columns = {"cost": ("cost", "FLOP"), "tasks": ("tasks", ""), "bytes_in": ("bytes in", "B"),
                "bytes_out": ("bytes out", "B"),
-               "attend_seconds": ("predicted attention", "s")}  # fmt: skip
+               "attend_seconds": ("predicted attention", "s")}
     mine = mine.assign(**mine[list(columns)].mul(layer_shares(mine), axis=0))
     return mine.groupby(["server", "tick"])[list(columns)].sum().reset_index(), columns
 
@@ -126,7 +126,7 @@ def tasks_by_document(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
     cost = plans.groupby(["document", "server"])["cost"].sum().unstack(fill_value=0.0)
     cost = cost.loc[cost.sum(axis=1).sort_values(ascending=False).index[:_DOCUMENTS]]
     made = style.figure(style.row_height(cost.shape[1], 30, 180, 480),
-                        "document, the most expensive first")  # fmt: skip
+                        "document, the most expensive first")
     labels = [f"rank {server}" for server in cost.columns]
     _heat_map(made, cost.T, labels, "FLOP", "document %{x} on %{customdata}<br>")
     return made, cost.stack().rename("cost").reset_index()

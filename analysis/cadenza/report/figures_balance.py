@@ -42,7 +42,7 @@ def _heat_map(frame: pd.DataFrame) -> go.Figure:
         colorbar={"thickness": 10, "outlinewidth": 0, "tickformat": "~s",
                   "title": {"text": "s", "side": "top"}},
         hovertemplate="%{customdata}, stage %{x}<br>%{z:.4s}s a layer<extra></extra>",
-    )  # fmt: skip
+    )
     style.rank_rows(made, labels)
     made.update_xaxes(type="category", showgrid=False, nticks=20)
     return made
@@ -61,7 +61,7 @@ def imbalance_by_layer(study: Study) -> tuple[go.Figure, pd.DataFrame]:
                 line={"color": _PHASE_COLOURS[str(phase)], "width": 2, "dash": dash},
                 marker={"size": 6}, hovertemplate=f"layer %{{x}}<br>{phase}, {level} %{{y:.3f}}"
                                                   "<extra></extra>",
-            )  # fmt: skip
+            )
     made.update_layout(showlegend=True, legend=_LEGEND)
     style.step_axis(made, int(number.max()) + 1)
     return made, frame
@@ -74,13 +74,13 @@ def sparsity(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame]:
     layers = study.layer_sparsity
     layers = layers[layers["layer"] >= 0]
     shown = {"step": (steps["step"], steps["sparsity"]),
-             "layer": (np.arange(len(layers)), layers["sparsity"])}  # fmt: skip
+             "layer": (np.arange(len(layers)), layers["sparsity"])}
     made = {}
     for axis, (x, y) in shown.items():
         made[f"by {axis}"] = figure = style.figure(280, axis, "share of dense FLOPs left out")
         figure.add_scatter(x=x, y=y, mode="lines+markers", marker={"size": 6},
                            line={"color": "#2f6db3", "width": 2},
-                           hovertemplate=f"{axis} %{{x}}: %{{y:.2%}}<extra></extra>")  # fmt: skip
+                           hovertemplate=f"{axis} %{{x}}: %{{y:.2%}}<extra></extra>")
         figure.update_yaxes(rangemode="tozero", tickformat=".0%")
         style.step_axis(figure, len(x))
     return made, steps

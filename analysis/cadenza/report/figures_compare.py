@@ -28,18 +28,18 @@ def speed_up_waterfall(
     made = style.figure(330, "", "seconds of a step")
     start, end = frame["first"].sum(), frame["other"].sum()
     made.add_bar(x=[labels[0]], y=[start], marker={"color": RUN_COLOURS[0]},
-                 text=[seconds(start)], hovertemplate="%{x}: %{y:.4s}s<extra></extra>")  # fmt: skip
+                 text=[seconds(start)], hovertemplate="%{x}: %{y:.4s}s<extra></extra>")
     at = top = start
     for row in shown.itertuples():
         made.add_bar(x=[row.name], y=[abs(row.change)], base=[min(at, at + row.change)],
                      marker={"color": PART_COLOURS.get(row.part, _OTHER)},
                      text=[change(row.change)],
                      hovertemplate=f"{row.name}: {row.first:.4g} s to {row.other:.4g} s"
-                                   "<extra></extra>")  # fmt: skip
+                                   "<extra></extra>")
         at += row.change
         top = max(top, at)
     made.add_bar(x=[labels[1]], y=[end], marker={"color": RUN_COLOURS[1]}, text=[seconds(end)],
-                 hovertemplate="%{x}: %{y:.4s}s<extra></extra>")  # fmt: skip
+                 hovertemplate="%{x}: %{y:.4s}s<extra></extra>")
     made.update_traces(textposition="outside", cliponaxis=False, marker_line_width=0)
     made.update_layout(barmode="overlay", margin={"t": 28})
     made.update_xaxes(type="category", showgrid=False)
@@ -68,7 +68,7 @@ def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
         textposition="auto", insidetextanchor="end", customdata=shown["explanation"],
         insidetextfont={"color": "#ffffff"}, cliponaxis=False,
         hovertemplate="%{y}: %{x:.4s}s<br>%{customdata}<extra></extra>",
-    )  # fmt: skip
+    )
     made.update_yaxes(autorange="reversed", showgrid=False)
     return made, shown.assign(name=names)
 
@@ -103,7 +103,7 @@ def critical_path(study: Study) -> tuple[go.Figure, pd.DataFrame]:
             customdata=list(zip(part["rank"], part["name"], seconds, strict=True)),
             hovertemplate=f"rank %{{customdata[0]}}: {label}<br>%{{customdata[1]}}, "
                           "%{customdata[2]:.4s}s<extra></extra>",
-        )  # fmt: skip
+        )
     made.update_layout(barmode="overlay")
     style.rank_rows(made, [f"rank {rank}" for rank in kept])
     return made, frame
@@ -113,7 +113,7 @@ def _joined(path: pd.DataFrame) -> pd.DataFrame:
     table = path[["rank", "begin_ns", "end_ns", "name"]].copy()
     table["name"] = table["name"].astype(str)
     table["label"] = [path_label(str(k), str(c)) for k, c in
-                      zip(path["kind"], path["category"], strict=True)]  # fmt: skip
+                      zip(path["kind"], path["category"], strict=True)]
     new = (table[["rank", "label"]] != table[["rank", "label"]].shift()).any(axis=1)
     table["ns"] = table["end_ns"] - table["begin_ns"]
     table["group"] = new.cumsum()
@@ -121,5 +121,5 @@ def _joined(path: pd.DataFrame) -> pd.DataFrame:
     joined = table.groupby("group").agg(
         rank=("rank", "first"), begin_ns=("begin_ns", "first"), end_ns=("end_ns", "last"),
         label=("label", "first"),
-    )  # fmt: skip
+    )
     return joined.join(named.set_index("group")).reset_index(drop=True)

@@ -27,7 +27,7 @@ def communication(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame] | N
     block, labels = _blocks(study)
     frame = _summed(study, block)
     made = {"bytes of a step": _picture(frame, labels, "bytes", "B", 0.0),
-            "seconds of transfers": _picture(frame, labels, "seconds", "s", 0.0)}  # fmt: skip
+            "seconds of transfers": _picture(frame, labels, "seconds", "s", 0.0)}
     if frame["slower"].notna().any():
         made = {"times the usual time": _picture(frame, labels, "slower", "×", 1.0), **made}
     return made, frame
@@ -74,12 +74,12 @@ def _picture(
                     for row in range(len(labels))],
         colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": unit, "side": "top"}},
         hovertemplate="%{customdata}<extra></extra>",
-    )  # fmt: skip
+    )
     style.rank_rows(made, labels)
     every = -(-len(labels) // 12)
     ends = [label.removeprefix("ranks ").removeprefix("rank ").split(" ")[0] for label in labels]
     made.update_xaxes(tickvals=list(range(0, len(labels), every)), ticktext=ends[::every],
-                      range=[-0.5, len(labels) - 0.5], showgrid=False)  # fmt: skip
+                      range=[-0.5, len(labels) - 0.5], showgrid=False)
     return made
 
 
@@ -94,7 +94,7 @@ def _text(row: tuple) -> str:
     rate = row.timed_bytes / row.seconds if row.seconds > 0 else None
     slower = f", {row.slower:.2f} × the usual time" if row.slower == row.slower else ""
     return (f"{byte_count(row.bytes)} in {row.messages:.0f} messages of a step<br>"
-            f"{seconds(row.seconds)} of transfers, {byte_rate(rate)}{slower}")  # fmt: skip
+            f"{seconds(row.seconds)} of transfers, {byte_rate(rate)}{slower}")
 
 
 def _direction(labels: list[str], sender: int, receiver: int, text: str | None) -> str:

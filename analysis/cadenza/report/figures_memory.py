@@ -29,7 +29,7 @@ def memory_by_rank(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
     many = len(peaks) > style.ROW_LABELS
     made = style.figure(320 if many else style.row_height(len(peaks)),
                         "rank" if many else unit, unit if many else "", barmode="stack",
-    )  # fmt: skip
+    )
     made.update_layout(bargap=0.0 if many else 0.3)
     labels = [f"rank {rank}" for rank in peaks.index]
     for kind in kinds:
@@ -38,7 +38,7 @@ def memory_by_rank(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
                      marker={"color": MEMORY_COLOURS[kind], "line": {"width": 0}},
                      hovertemplate=f"%{{customdata}}<br>{kind} "
                                    f"%{{{'y' if many else 'x'}:,.4~g}} {unit}<extra></extra>",
-        )  # fmt: skip
+        )
     values = {"x": peaks.index, "y": peaks["total"]} if many else {"x": peaks["total"], "y": labels}
     made.add_scatter(
         **values, mode="lines" if many else "markers", name="highest sum",
@@ -46,7 +46,7 @@ def memory_by_rank(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
         marker={"symbol": "diamond", "size": 9, "color": "#ffffff",
                 "line": {"width": 1.5, "color": "#26292e"}},
         hovertemplate=f"highest sum %{{{'y' if many else 'x'}:,.4~g}} {unit}<extra></extra>",
-    )  # fmt: skip
+    )
     if not many:
         made.update_yaxes(autorange="reversed", showgrid=False)
     return made, peaks[[*kinds, "total"]].reset_index()
@@ -68,7 +68,7 @@ def memory_by_step(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
     for name, dash in (("max", "solid"), ("mean", "dash"), ("min", "dot")):
         made.add_scatter(x=frame.index, y=frame[name], name=name, mode="lines+markers",
                          line={"color": "#d6455d" if name == "max" else "#2f6db3", "dash": dash},
-                         marker={"size": 5}, hovertemplate=f"%{{y:,.5~g}} {unit}")  # fmt: skip
+                         marker={"size": 5}, hovertemplate=f"%{{y:,.5~g}} {unit}")
     made.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     style.step_axis(made, len(frame))
     made.update_yaxes(rangemode="tozero")

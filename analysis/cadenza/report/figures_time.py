@@ -25,7 +25,7 @@ def step_times(studies: list[Study], labels: list[str]) -> tuple[go.Figure, pd.D
         colour = RUN_COLOURS[index % len(RUN_COLOURS)]
         made.add_scatter(x=times["step"], y=times["seconds"], name=label, mode="lines+markers",
                          line={"color": colour, "width": 2}, marker={"size": 6},
-                         hovertemplate="%{y:.4s}s")  # fmt: skip
+                         hovertemplate="%{y:.4s}s")
     made.update_yaxes(rangemode="tozero")
     style.step_axis(made, max(len(study.step_times) for study in studies))
     return made, pd.concat(frames, ignore_index=True)[["run", "step", "seconds"]]
@@ -38,17 +38,17 @@ def parts_by_rank(study: Study) -> tuple[go.Figure, pd.DataFrame]:
     many = len(frame) > style.ROW_LABELS
     height = 340 if many else style.row_height(len(frame))
     made = style.figure(height, "rank" if many else "seconds of a step",
-                        "seconds of a step" if many else "", barmode="stack")  # fmt: skip
+                        "seconds of a step" if many else "", barmode="stack")
     made.update_layout(bargap=0.0 if many else 0.3)
     labels = [f"rank {rank}" for rank in frame.index]
     for part in PARTS:
         hover = f"%{{customdata[0]}}<br>{PART_NAMES[part]} %{{customdata[1]:.4s}}s, " \
-                "%{customdata[2]:.1%}<extra></extra>"  # fmt: skip
+                "%{customdata[2]:.1%}<extra></extra>"
         custom = np.stack([labels, frame[part], share[part]], axis=-1).tolist()
         values = {"x": frame.index, "y": frame[part]} if many else {"x": frame[part], "y": labels}
         made.add_bar(**values, orientation="v" if many else "h", name=PART_NAMES[part],
                      marker={"color": PART_COLOURS[part], "line": {"width": 0}},
-                     customdata=custom, hovertemplate=hover)  # fmt: skip
+                     customdata=custom, hovertemplate=hover)
     if not many:
         made.update_yaxes(autorange="reversed", showgrid=False)
     return made, frame.reset_index()
@@ -67,7 +67,7 @@ def heat_maps(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame]:
     for name in WAITS:
         frame[name] = parts[name] / 1e9
     titles = {"busy": "computing", "core attention": "core attention",
-              **{name: PART_NAMES[name] for name in WAITS}, "window": "step time"}  # fmt: skip
+              **{name: PART_NAMES[name] for name in WAITS}, "window": "step time"}
     made = {title: _heat_map(frame, name, title, study.seconds) for name, title in titles.items()}
     return made, frame
 
@@ -94,7 +94,7 @@ def _heat_map(frame: pd.DataFrame, column: str, title: str, step_seconds: float)
                   "title": {"text": "s", "side": "top"}},
         hovertemplate=f"%{{customdata[0]}}, step %{{x}}<br>{title} %{{customdata[1]:.4s}}s"
                       "<extra></extra>",
-    )  # fmt: skip
+    )
     style.rank_rows(made, labels)
     made.update_xaxes(type="category", nticks=12, showgrid=False)
     return made
@@ -109,7 +109,7 @@ def bubbles_by_stage(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
     if stages["pipeline"].nunique() < 2 or study.bubbles.empty:
         return None
     columns = {"warm_up_ns": "warm_up", "steady_ns": "steady", "cool_down_ns": "cool_down",
-               "ideal_ns": "ideal"}  # fmt: skip
+               "ideal_ns": "ideal"}
     frame = study.steady(study.bubbles).merge(stages, on="rank").rename(columns=columns)
     frame = (frame.groupby("pipeline")[list(columns.values())].mean() / 1e9).reset_index()
     made = style.figure(300, "pipeline stage", "seconds of a step", barmode="stack")
@@ -118,11 +118,11 @@ def bubbles_by_stage(study: Study) -> tuple[go.Figure, pd.DataFrame] | None:
         made.add_bar(x=frame["pipeline"], y=frame[name], name=name.replace("_", "-"),
                      marker={"color": colour, "line": {"width": 0}},
                      hovertemplate=f"{name.replace('_', '-')} %{{y:.4s}}s<extra></extra>",
-        )  # fmt: skip
+        )
     made.add_scatter(x=frame["pipeline"], y=frame["ideal"], name="ideal 1F1B", mode="markers",
                      marker={"symbol": "line-ew", "size": 46,
                              "line": {"width": 3, "color": "#e9803f"}},
-                     hovertemplate="ideal 1F1B %{y:.4s}s<extra></extra>")  # fmt: skip
+                     hovertemplate="ideal 1F1B %{y:.4s}s<extra></extra>")
     made.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
     made.update_xaxes(dtick=1)
     return made, frame

@@ -72,7 +72,7 @@ def timelines(study: Study, longest_ns: int) -> dict[str, go.Figure]:
     which = [(step, ranks) for _, step, ranks in wanted]
     panels = mapped(partial(_panel, study, longest_ns, most), which, study.run.event_count)
     return {label: _drawn(made_of, longest_ns)
-            for (label, *_), made_of in zip(wanted, panels, strict=True)}  # fmt: skip
+            for (label, *_), made_of in zip(wanted, panels, strict=True)}
 
 
 def rank_sets(study: Study) -> list[list[int]]:
@@ -115,7 +115,7 @@ def _drawn(made_of: Panel, longest_ns: int) -> go.Figure:
             marker={"color": LABEL_COLOURS[str(label)], "line": {"width": 0}},
             hovertemplate=f"<b>{label}</b> %{{x:.4s}}s<br>%{{customdata}}<br>from %{{base:.6~g}} s"
                           "<extra></extra>",
-        )  # fmt: skip
+        )
     style.rank_rows(made, [label.split(" · ")[0] for label in made_of.labels])
     made.update_xaxes(range=[0, max(longest_ns, made_of.duration_ns) / 1e9])
     return made

@@ -30,7 +30,7 @@ _WITH = {
 
 _CLASSES = {"persistent": "persistent", "data": "because of its work",
             "intermittent": "intermittent", "paused": "paused",
-            "none": "not more often than others"}  # fmt: skip
+            "none": "not more often than others"}
 
 
 @dataclass
@@ -54,7 +54,7 @@ def _run(study: Study, name: str) -> list[Headline]:
     lead += ")." if complete > 1 else "."
     if not study.has_events:
         return [Headline("plain", lead, "The trace has no events, so where the time went is not "
-                                        "known.")]  # fmt: skip
+                                        "known.")]
     late, why = _late(study)
     of_links = saved_by_link(study)
     link = _dearest_link(study, of_links)
@@ -173,14 +173,14 @@ def _comparison(one: dict) -> list[Headline]:
             "loss", "The machine's speed differed between the runs:",
             f"dense layers, whose work no placement changes, ran at {dense:.2f} times the rate in "
             f"{other}. Compare the waits, not the step times.",
-        ))  # fmt: skip
+        ))
     error = one["simulation_error"]
     if error:
         lines.append(Headline(
             "plain", "Simulated against real:",
             f"operation times differ by {share(error['median_error'])} (median), their "
             f"sum by {signed(error['bias'], '.1%')}."
-        ))  # fmt: skip
+        ))
     return lines
 
 
@@ -198,7 +198,7 @@ def _verdict(times: dict, first: str, other: str) -> str:
         return f"{other} takes {times['ratio']:.2f} times as long as {first} ({both}{interval})."
     if times["verdict"] == "unknown":
         return (f"{other} takes {times['ratio']:.2f} times as long as {first} ({both}); too few "
-                "steps to tell this from chance.")  # fmt: skip
+                "steps to tell this from chance.")
     return f"{other} and {first} do not differ by more than chance ({both}{interval})."
 
 
@@ -207,10 +207,10 @@ def _where(one: dict) -> str:
     rows = sorted(one["waterfall"], key=lambda row: -abs(row["change"]))
     total = sum(row["first"] for row in rows)
     told = [f"{row['name']} {change(row['change'])}" for row in rows
-            if abs(row["change"]) > _WORTH * total][:4]  # fmt: skip
+            if abs(row["change"]) > _WORTH * total][:4]
     text = f"In a step, mean over ranks: {', '.join(told)}." if told else ""
     imbalance = one["attention_imbalance"]
     if all(value is not None for value in imbalance.values()):
         text += (f" Attention imbalance {number(imbalance[one['first']], '.2f')} → "
-                 f"{number(imbalance[one['other']], '.2f')}.")  # fmt: skip
+                 f"{number(imbalance[one['other']], '.2f')}.")
     return text.strip()

@@ -47,7 +47,7 @@ def health(studies: list[Study], names: list[str], summaries: list[dict]) -> Tab
     rows = [[key, *(column[key] for column in columns)] for key in columns[0]]
     warnings = [line for summary in summaries for line in summary["warnings"]]
     return Table("Can the traces be trusted?", ["", *names], rows, wide=len(names) > 1,
-                 note=" ".join(f"{line[:1].upper()}{line[1:]}." for line in warnings))  # fmt: skip
+                 note=" ".join(f"{line[:1].upper()}{line[1:]}." for line in warnings))
 
 
 def _health(study: Study) -> dict[str, str]:
@@ -85,4 +85,4 @@ def efficiencies(studies: list[Study], names: list[str]) -> Table:
         for key, (title, meaning) in _RATES.items()
     ]
     return Table("Efficiencies", ["", *names, "what it is"], rows,
-                 numbers=set(range(1, len(names) + 1)), wide=True)  # fmt: skip
+                 numbers=set(range(1, len(names) + 1)), wide=True)

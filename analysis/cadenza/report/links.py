@@ -30,14 +30,14 @@ def _link_tables(study: Study, name: str, note: str) -> list[Table]:
     pairs, of_groups = links(study.pair_times), groups(study.group_times)
     rows = [[f"{row.low}-{row.high}", byte_count(row.bytes), seconds(row.seconds),
              byte_rate(row.achieved), byte_rate(row.usual), number(row.share, ".2f")]
-            for row in pairs.head(_SHOWN).itertuples()]  # fmt: skip
+            for row in pairs.head(_SHOWN).itertuples()]
     columns = ["link", "bytes", "moving", "rate", "usual", "share"]
     over = f"sums over {len(study.steady_steps)} steps"
     title = f"{name}: links, slowest first ({len(pairs)} in all); {over}"
     made = [Table(title, columns, rows, {1, 2, 3, 4, 5})]
     rows = [[ranks_of(row.members), byte_count(row.bytes), seconds(row.seconds),
              seconds(row.usual_seconds), number(row.share, ".2f")]
-            for row in of_groups.head(_SHOWN).itertuples()]  # fmt: skip
+            for row in of_groups.head(_SHOWN).itertuples()]
     columns = ["ranks", "bytes", "moving", "usual", "share"]
     title = f"{name}: groups with collectives, slowest first ({len(of_groups)} in all); {over}"
     made.append(Table(title, columns, rows, {1, 2, 3, 4}, note))

@@ -71,7 +71,7 @@ def write_report(runs: list[Run], output: Path) -> None:
         plotly=Markup(plotly.offline.get_plotlyjs()),
         css=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
-    )  # fmt: skip
+    )
     LOG.info("writing %s", output)
     with written(output) as file:
         file.write(page.encode(errors="backslashreplace"))  # a path may have bytes that are no text
@@ -81,7 +81,7 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
+    )
 
 
 def _asset(name: str) -> str:

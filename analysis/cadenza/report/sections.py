@@ -59,7 +59,7 @@ def sections(
         Section("plan", "Plan", _PLAN, _plans(runs)),
         Section("efficiency", "Efficiency", _EFFICIENCY,
                 [health.efficiencies(*_split(known))] if known else []),
-    ]  # fmt: skip
+    ]
     for section in made:
         section.blocks = [block for block in section.blocks if block is not None]
     return [section for section in made if section.blocks]
@@ -81,7 +81,7 @@ def _figure(name: str, make: Callable, study: Study) -> Figure | None:
 def _shown(blocks: list[Figure | Table | None]) -> list[tuple[str, str]]:
     """Labels and colours of what the blocks' pictures show, in the order of the palette."""
     figures = [figure for block in blocks if isinstance(block, Figure)
-               for figure in block.choices.values()]  # fmt: skip
+               for figure in block.choices.values()]
     names = {trace.name for figure in figures for trace in figure.data}
     return [(label, colour) for label, colour in LABEL_COLOURS.items() if label in names]
 
@@ -96,7 +96,7 @@ def _timelines(runs: list[tuple[Study, str]]) -> list[Figure]:
         choices = timelines(study, longest)
         more = f" Others: cadenza-analyze timeline {study.run.path} --step N --ranks N-M."
         made.append(Figure(name, choices, more.strip() if len(choices) > 1 else "", wide=True,
-                           dense=True))  # fmt: skip
+                           dense=True))
     return made
 
 
@@ -111,12 +111,12 @@ def _step_kinds(study: Study, name: str) -> Table | None:
         off = (usual.loc[kind] - usual.loc[0]).drop("seconds") * study.median_seconds
         told = [f"{PART_NAMES[part]} {change(off[part])}"
                 for part in off.abs().sort_values(ascending=False).index[:3]
-                if abs(off[part]) > _DIFFERENT * study.median_seconds]  # fmt: skip
+                if abs(off[part]) > _DIFFERENT * study.median_seconds]
         rows.append([_numbers(list(mine.index)), str(len(mine)),
                      seconds(usual.loc[kind, "seconds"] * study.median_seconds),
-                     ", ".join(told) if kind else "most steps"])  # fmt: skip
+                     ", ".join(told) if kind else "most steps"])
     return Table(f"{name}: kinds of steps", ["steps", "how many", "median", "against most steps"],
-                 rows, numbers={1, 2}, wide=True)  # fmt: skip
+                 rows, numbers={1, 2}, wide=True)
 
 
 def _numbers(steps: list[int]) -> str:
@@ -139,7 +139,7 @@ def _memory(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
         *(_figure(f"{name}: by step", figures_memory.memory_by_step, study)
           for study, name in runs if len(study.step_times) > 1),
         *(_divergence(study, name) for study, name in runs),
-    ]  # fmt: skip
+    ]
 
 
 def _divergence(study: Study, name: str) -> Table | None:
@@ -152,15 +152,15 @@ def _divergence(study: Study, name: str) -> Table | None:
     rows = [[f"{row.kind}, {role_name(row.role)}" if several else str(row.kind),
              byte_count(row.max_bytes), byte_count(row.mean_bytes),
              number(row.divergence, ".3f"), f"rank {row.rank}, step {row.step}"]
-            for row in worst.itertuples()]  # fmt: skip
+            for row in worst.itertuples()]
     return Table(f"{name}: divergence between ranks",
                  ["kind", "max", "mean", "max / mean", "largest on"], rows, numbers={1, 2, 3},
-    )  # fmt: skip
+    )
 
 
 def _plans(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
     made = {"servers by tick": figures_attention.plan_by_tick,
-            "documents by server": figures_attention.tasks_by_document}  # fmt: skip
+            "documents by server": figures_attention.tasks_by_document}
     return [
         _figure(f"{name}: {title}, step {study.typical_step}", make, study)
         for title, make in made.items()

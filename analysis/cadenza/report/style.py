@@ -12,7 +12,7 @@ ROW_LABELS = 24  # with more ranks, an axis has numbers instead of a label per r
 def _template(ink: str, faint: str, line: str, paper: str, scale: list, middle: str) -> dict:
     axis = {"gridcolor": faint, "linecolor": line, "zerolinecolor": line, "tickcolor": line,
             "automargin": True, "ticks": "", "ticklabelstandoff": 5,
-            "title": {"font": {"size": 12}}}  # fmt: skip
+            "title": {"font": {"size": 12}}}
     return {
         "layout": {
             "font": {"family": _FONT, "size": 12, "color": ink},
@@ -26,7 +26,7 @@ def _template(ink: str, faint: str, line: str, paper: str, scale: list, middle: 
             "colorscale": {"sequential": scale,
                            "diverging": [[0, "#2f6db3"], [0.5, middle], [1, "#d6455d"]]},
         }
-    }  # fmt: skip
+    }
 
 
 THEMES = {
@@ -34,7 +34,7 @@ THEMES = {
                        [[0, "#d0dfef"], [0.5, "#74a8d9"], [1, "#173f6d"]], "#f2f2f0"),
     "dark": _template("#dcdfe4", "#2c3037", "#59606b", "#22262c",
                       [[0, "#34495f"], [0.5, "#3f82cc"], [1, "#dcebfa"]], "#2a2e34"),
-}  # fmt: skip
+}
 
 
 def figure(height: int, x: str = "", y: str = "", **layout) -> go.Figure:
@@ -59,7 +59,7 @@ def rank_rows(made: go.Figure, labels: list[str], axis: str = "yaxis") -> None:
     made.update_layout(
         {axis: {"tickvals": list(range(0, len(labels), every)), "ticktext": labels[::every],
                 "range": [len(labels) - 0.5, -0.5], "showgrid": False, "zeroline": False}}
-    )  # fmt: skip
+    )
 
 
 def step_axis(made: go.Figure, steps: int) -> None:

@@ -33,10 +33,10 @@ def draw_view(sweep: Sweep, view: View, output: Path) -> None:
         raise DataError(f"{sweep.path}: {view.title}: found no point to draw")
     lines = _lines(view, values)
     for count, most, what in ((len(panels), _MOST_PANELS, "panels"), (len(lines), _MOST_LINES,
-                              "series"), (len(labels), _MOST_LABELS, "labels of x")):  # fmt: skip
+                              "series"), (len(labels), _MOST_LABELS, "labels of x")):
         if count > most:
             raise DataError(f"{sweep.path}: {view.title}: found {count} {what}; valid: at most "
-                            f"{most}")  # fmt: skip
+                            f"{most}")
     columns = min(_MOST_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     size = (_PANEL_INCHES[0] * max(columns, 1.6) + 1.2, _PANEL_INCHES[1] * rows + 0.9)
@@ -82,7 +82,7 @@ def _draw_panel(
     for name, line in _lines(view, values).items():
         ordered = line.sort_values(view.x, key=lambda column: column.map(places))
         [drawn[name]] = axes.plot(ordered[view.x].map(places), scale * ordered[VALUE], "o-",
-                                  markersize=3, linewidth=1, color=colours[name])  # fmt: skip
+                                  markersize=3, linewidth=1, color=colours[name])
     for check in view.checks:
         if select(values, check.where).empty:
             continue
@@ -92,7 +92,7 @@ def _draw_panel(
             at = [places[label] for label in check.where.get(view.x, []) if label in places]
             middle, half = (check.low + check.high) / 2, (check.high - check.low) / 2
             axes.errorbar(at, [scale * middle] * len(at), scale * half, color="#aa3333", fmt="x",
-                          markersize=5, capsize=2, linewidth=0.8)  # fmt: skip
+                          markersize=5, capsize=2, linewidth=0.8)
     axes.set_xticks(range(len(labels)), labels, fontsize=7)
     axes.tick_params(axis="y", labelsize=7)
     axes.set_xlabel(view.x, fontsize=7)

@@ -21,14 +21,14 @@ SIMULATED = ("ok", "out_of_memory")
 _TEXTS = ("status", "reason")
 _POSITIVE = ("ranks", "seconds", "tokens", "tokens_per_second")
 _NUMBERS = (*_POSITIVE, "model_flops_utilization", "attention_imbalance", "attention_share",
-            "largest_memory_bytes")  # fmt: skip
+            "largest_memory_bytes")
 _MOST = 1e30  # of any number: what is beyond comes from no sweep, and its products overflow
 # Columns that are added to the table.
 SECONDS_OF_ATTENTION = "attention_seconds"
 _ADDED = (SECONDS_OF_ATTENTION, VALUE, "_fits", "_workload", "_place", "_slower")
 # Keys that say what is computed, and on what; all others say how.
 _WORKLOAD = ("seed", "model", "data", "cluster", "batch.tokens", "shape.sequence",
-             "shape.sequences")  # fmt: skip
+             "shape.sequences")
 
 
 @dataclass
@@ -93,10 +93,10 @@ def _read_table(path: Path, axes: list[str]) -> pd.DataFrame:
     for number, row in enumerate(rows, start=2):
         if len(row) != len(names):
             raise DataError(f"{path}:{number}: broken table: found {len(row)} cells, expected "
-                            f"{len(names)}")  # fmt: skip
+                            f"{len(names)}")
     # A column of a later version may come twice; nothing asks for it.
     table = pd.DataFrame({name: pd.Series([row[i] for row in rows], dtype=object)
-                          for i, name in enumerate(names)})  # fmt: skip
+                          for i, name in enumerate(names)})
     texts = (*axes, *_TEXTS)
     for name in texts:
         table[name] = table[name].map(printable)
@@ -126,11 +126,11 @@ def _check_points(path: Path, axes: list[str], table: pd.DataFrame) -> None:
         wrong = simulated & ~(table[name] > 0 if name in _POSITIVE else table[name].notna())
         for at in np.flatnonzero(wrong)[:1]:
             raise DataError(f"{path}:{at + 2}: {name}: found {table[name][at]:g} at a point that "
-                            "was simulated; valid: a number of a step")  # fmt: skip
+                            "was simulated; valid: a number of a step")
     again = table.duplicated(axes) if axes else pd.Series(range(len(table))) > 0
     for at in np.flatnonzero(again)[:1]:
         raise DataError(f"{path}:{at + 2}: found the labels of a row before; valid: each point "
-                        "once")  # fmt: skip
+                        "once")
 
 
 def select(table: pd.DataFrame, where: dict[str, list[str]]) -> pd.DataFrame:
@@ -184,7 +184,7 @@ def _relative_to(table, sweep, view):
     for at in select(table, view.value.where).index:
         if keys[at] in base:
             raise DataError(f"{sweep.path}: {view.title}: value.where: names more than one point; "
-                            "valid: one label of each axis")  # fmt: skip
+                            "valid: one label of each axis")
         base[keys[at]] = column[at]
     return column / keys.map(base).astype(float)
 
@@ -196,7 +196,7 @@ def _keys(table: pd.DataFrame, axes: list[str]) -> pd.Series:
 
 
 _FORMS = {"column": _column, "sum": _sum, "ratio": _ratio, "lost": _lost,
-          "relative_speed": _relative_speed, "relative_to": _relative_to}  # fmt: skip
+          "relative_speed": _relative_speed, "relative_to": _relative_to}
 
 
 def _speed_up(sweep: Sweep, view: View) -> pd.DataFrame:

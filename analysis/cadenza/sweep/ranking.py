@@ -34,7 +34,7 @@ def ranked(sweep: Sweep) -> pd.DataFrame:
     table = table.sort_values(["_fits", "tokens_per_second"], ascending=False, kind="stable")
     rates = table.groupby("_workload")["tokens_per_second"]
     return table.assign(_place=rates.cumcount() + 1, _slower=rates.transform("first")
-                        / table["tokens_per_second"])  # fmt: skip
+                        / table["tokens_per_second"])
 
 
 def _joined(table: pd.DataFrame, axes: list[str]) -> pd.Series:
@@ -50,7 +50,7 @@ def headlines(sweep: Sweep) -> list[str]:
     were not simulated."""
     points = ranked(sweep)
     lines = [line for _, of_one in points.groupby("_workload", sort=False)
-             for line in _best(sweep, of_one)]  # fmt: skip
+             for line in _best(sweep, of_one)]
     return [*(lines or ["No point was simulated."]), *_left_out(sweep)]
 
 
@@ -61,7 +61,7 @@ def _best(sweep: Sweep, points: pd.DataFrame) -> list[str]:
     if fitting.empty:
         least = points.loc[points["largest_memory_bytes"].idxmin()]
         return [f"No point{place} fits into memory. {_name(sweep, least)} needs least: "
-                f"{byte_count(least['largest_memory_bytes'])} on a rank."]  # fmt: skip
+                f"{byte_count(least['largest_memory_bytes'])} on a rank."]
     best = fitting.iloc[0]
     lines = [f"Best{place}: {_described(sweep, best)}{_equals(fitting)}."]
     per_rank = fitting["tokens_per_second"] / fitting["ranks"]
@@ -74,7 +74,7 @@ def _best(sweep: Sweep, points: pd.DataFrame) -> list[str]:
 def _described(sweep: Sweep, point: pd.Series) -> str:
     return (f"{_name(sweep, point)}: {seconds(point['seconds'])} a step, "
             f"{point['tokens_per_second']:,.0f} tokens/s on {point['ranks']:.0f} "
-            f"rank{'' if point['ranks'] == 1 else 's'}")  # fmt: skip
+            f"rank{'' if point['ranks'] == 1 else 's'}")
 
 
 def _name(sweep: Sweep, point: pd.Series) -> str:
@@ -112,7 +112,7 @@ def ranking(sweep: Sweep) -> Table:
     names = [*axes, "place", "step", "slower", "tokens/s", "MFU", "imbalance", "memory", *varying]
     rows = [[*(point[axis] for axis in axes), *_cells(point),
              *(number(point[name], ",.0f") for name in varying)]
-            for _, point in chosen.iterrows()]  # fmt: skip
+            for _, point in chosen.iterrows()]
     left = len(points) - len(chosen)
     return Table(names, rows, f"{left} more in sweep.csv" if left else "")
 
@@ -127,7 +127,7 @@ def _cells(point: pd.Series) -> list[str]:
             seconds(point["seconds"]), f"{number(point['_slower'], '.2f')} x",
             number(point["tokens_per_second"], ",.0f"), share(point["model_flops_utilization"]),
             number(point["attention_imbalance"], ".2f"),
-            byte_count(point["largest_memory_bytes"])]  # fmt: skip
+            byte_count(point["largest_memory_bytes"])]
 
 
 def effects(sweep: Sweep) -> Table:
@@ -151,5 +151,5 @@ def _effects_of(sweep: Sweep, fitting: pd.DataFrame, axis: str) -> list[list[str
         if not ratios.empty:
             fastest = int((ratios <= 1 + _EQUAL).sum())
             rows.append([axis, label, f"{fastest} of {len(ratios)}", f"{ratios.median():.2f} x",
-                         f"{ratios.max():.2f} x"])  # fmt: skip
+                         f"{ratios.max():.2f} x"])
     return rows

@@ -120,7 +120,7 @@ def _aligned(table: Table) -> list[str]:
     """A table in Markdown that can be read in a terminal too."""
     widths = [max(map(len, column)) for column in zip(table.names, *table.rows, strict=True)]
     names, *rows = [[cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-                    for cells in (table.names, *table.rows)]  # fmt: skip
+                    for cells in (table.names, *table.rows)]
     lines = _table(names, rows)
     lines[1] = "| " + " | ".join("-" * width for width in widths) + " |"
     return [*lines, "", *([f"({table.caption})", ""] if table.caption else [])]

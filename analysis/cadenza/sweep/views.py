@@ -12,7 +12,7 @@ from cadenza.files import printable
 
 VALUE = "_value"  # the column of a view's values
 _KEYS = {"title", "value", "axis", "x", "series", "panels", "unit", "beyond_memory", "checks",
-         "why"}  # fmt: skip
+         "why"}
 _CHECK_KEYS = {"what", "where", "range", "about", "within", "lowest", "highest", "source"}
 _VERDICTS = ("range", "about", "lowest", "highest")
 _COLUMNS = {"sum": None, "ratio": 2, "lost": 1, "relative_speed": 1}  # that a form is made of
@@ -66,7 +66,7 @@ def read_views(source: str, report: object, axes: list[str], columns: list[str])
     @throws DataError for what is no view"""
     reader = _Reader(axes, columns)
     return [reader.view(f"{source}: report[{i}]", view)
-            for i, view in enumerate(_list(f"{source}: report", report or []))]  # fmt: skip
+            for i, view in enumerate(_list(f"{source}: report", report or []))]
 
 
 class _Reader:
@@ -79,12 +79,12 @@ class _Reader:
             if key not in found:
                 raise DataError(f"{place}: has no '{key}'")
         drawn = {key: self._names(f"{place}.{key}", found.get(key, [])) for key in
-                 ("x", "series", "panels")}  # fmt: skip
+                 ("x", "series", "panels")}
         names = [*drawn["x"], *drawn["series"], *drawn["panels"]]
         for name in names:
             if names.count(name) > 1:
                 raise DataError(f"{place}: found axis '{name}' twice; valid: once among x, series "
-                                "and panels")  # fmt: skip
+                                "and panels")
         axis = _text(f"{place}.axis", found.get("axis", ""))
         value = self._value(f"{place}.value", found["value"])
         if axis or value.form == "speed_up":
@@ -99,7 +99,7 @@ class _Reader:
             _BOOLEANS[beyond],
             [self._check(f"{place}.checks[{i}]", one) for i, one in enumerate(checks)],
             _text(f"{place}.why", found.get("why", "")),
-        )  # fmt: skip
+        )
 
     def _x(self, place: str, names: list[str]) -> str:
         if len(names) != 1:
@@ -111,7 +111,7 @@ class _Reader:
             return Value("column", [self._column(place, what)])
         if not isinstance(what, dict) or len(what) != 1:
             raise DataError(f"{place}: found {_said(what)}; valid: a column, or one key such as "
-                            "ratio")  # fmt: skip
+                            "ratio")
         ((form, of),) = what.items()
         if form not in _FORMS:
             raise DataError(f"{place}: unknown form '{form}'; valid: {', '.join(_FORMS)}")
@@ -157,7 +157,7 @@ class _Reader:
         if not isinstance(block, dict):
             raise DataError(f"{place}: found {_said(block)}; valid: axes and their labels")
         return {self._axis(place, name): _texts(f"{place}.{name}", labels)
-                for name, labels in block.items()}  # fmt: skip
+                for name, labels in block.items()}
 
     def _names(self, place: str, names: object) -> list[str]:
         return [self._axis(place, name) for name in _texts(place, names)]
@@ -171,7 +171,7 @@ class _Reader:
     def _column(self, place: str, name: object) -> str:
         if not isinstance(name, str) or name not in self._columns:
             raise DataError(f"{place}: found no column {_said(name)}; valid: "
-                            f"{', '.join(self._columns)}")  # fmt: skip
+                            f"{', '.join(self._columns)}")
         return name
 
 

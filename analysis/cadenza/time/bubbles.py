@@ -35,7 +35,7 @@ def pipeline_bubbles(
              ideal_fraction (of the rank's step)
     """
     columns = ["rank", "step", "bubble_ns", "warm_up_ns", "steady_ns", "cool_down_ns",
-               "ideal_ns", "fraction", "ideal_fraction"]  # fmt: skip
+               "ideal_ns", "fraction", "ideal_fraction"]
     if len(events) == 0 or len(steps) == 0:
         return pd.DataFrame(columns=columns)
     pieces = lane_pieces(events, ranks) if pieces is None else pieces

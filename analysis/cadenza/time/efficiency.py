@@ -150,10 +150,10 @@ def overlap(pieces: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     axis = OneAxis(pieces, windows)
     moves, computes = one_of(pieces["category"], *COMMUNICATION), one_of(pieces["part"], *BUSY)
     unions = {"moves": intervals.union(axis.pairs[moves]),
-              "computes": intervals.union(axis.pairs[computes])}  # fmt: skip
+              "computes": intervals.union(axis.pairs[computes])}
     unions["both"] = intervals.union(*unions.values())
     total = {name: intervals.covered_within(union, axis.begin, axis.end)
-             for name, union in unions.items()}  # fmt: skip
+             for name, union in unions.items()}
     frame = windows[["rank", "step"]].copy()
     frame["communication_ns"] = total["moves"]
     frame["overlapped_ns"] = total["moves"] + total["computes"] - total["both"]

@@ -83,7 +83,7 @@ def stage_work(events: pd.DataFrame, pipelines: pd.Series) -> pd.DataFrame:
     serves = events["rank"].isin(pipelines.index).to_numpy()
     chosen = np.flatnonzero(one_of(events["category"], "compute_attention") & serves)
     columns = ["rank", "step", "tick", "layer", "phase", "half", "stage", "name", "begin_ns",
-               "end_ns", "flops"]  # fmt: skip
+               "end_ns", "flops"]
     rows = rows_of(events, chosen, columns)
     stage = np.where(one_of(rows["name"], _INDEX), 0, rows["stage"].clip(lower=0))
     rows["stage"] = stage + rows["half"].clip(lower=0) * (stage.max(initial=0) + 1)
@@ -102,7 +102,7 @@ def pass_imbalance(work: pd.DataFrame, pipelines: pd.Series) -> pd.DataFrame:
              by FLOPs (with `_flops`)
     """
     found = [_of_ranks(mine, pipelines.index[pipelines == number])
-             for number, mine in work.groupby("pipeline")]  # fmt: skip
+             for number, mine in work.groupby("pipeline")]
     columns = [f"{name}{suffix}" for suffix in _MEASURES.values() for name in LEVELS]
     empty = pd.DataFrame(columns=[*PASS, "ranks", "stages", "mean_seconds", "mean_flops", *columns])
     return pd.concat(found, ignore_index=True) if found else empty
@@ -142,7 +142,7 @@ def over_passes(passes: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             sums[name + suffix] = passes[name + suffix] * passes[f"mean_{measure}"]
         sums[f"step_level{suffix}"] = passes[f"step_level{suffix}"]
         kinds |= {f"mean_{measure}": "sum", f"worker{suffix}": "sum",
-                  f"step_level{suffix}": "mean", f"lockstep{suffix}": "sum"}  # fmt: skip
+                  f"step_level{suffix}": "mean", f"lockstep{suffix}": "sum"}
     found = sums.groupby(list(by), as_index=False, observed=True).agg(kinds)
     for measure, suffix in _MEASURES.items():
         for name in ("worker", "lockstep"):

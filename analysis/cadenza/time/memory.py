@@ -18,7 +18,7 @@ def divergence(memory: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
              max_over_median, rank (the one that has the most); kinds that nobody uses are left out
     """
     columns = ["step", "role", "kind", "max_bytes", "mean_bytes", "divergence",
-               "max_over_median", "rank"]  # fmt: skip
+               "max_over_median", "rank"]
     if memory.empty:
         return pd.DataFrame(columns=columns)
     frame = memory.assign(role=memory["rank"].map(ranks.set_index("rank")["role"]))

@@ -38,7 +38,7 @@ PARTS = (
 _NAMES = ("inside", *PARTS)
 # Which part a moment is of where several lanes are busy: the first of these.
 PRECEDENCE = ("inside", "tensor_parallel_wait",
-              *(part for part in PARTS[:-1] if part != "tensor_parallel_wait"))  # fmt: skip
+              *(part for part in PARTS[:-1] if part != "tensor_parallel_wait"))
 _CODE = {name: code for code, name in enumerate(_NAMES)}
 
 
@@ -165,7 +165,7 @@ def _own_parts(events: pd.DataFrame) -> np.ndarray:
         numbers_of(events[column], {value: _CODE[part] for value, part in found.items()}, default)
         for column, found, default in (("category", categories, _CODE["other"]),
                                        ("name", names, -1))
-    )  # fmt: skip
+    )
     return np.where(of_name >= 0, of_name, of_category)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from cadenza.read.columns import one_of, rows_of
 
 _COLUMNS = ["rank", "step", "phase", "microbatch", "layer", "tick", "half", "stage", "flops",
-            "seconds", "rate", "of_peak"]  # fmt: skip
+            "seconds", "rate", "of_peak"]
 
 
 def attention_tasks(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:

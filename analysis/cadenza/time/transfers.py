@@ -103,7 +103,7 @@ def _stage_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
         np.flatnonzero(one_of(events["name"], WAIT_FOR_STAGE)),
         np.flatnonzero(one_of(events["category"], "p2p_receive")
                        & events["non_blocking"].to_numpy(bool)),
-    ):  # fmt: skip
+    ):
         part = rows_of(events, rows, ["rank", "step", "end_ns"]).assign(row=rows)
         part = part.sort_values("end_ns", kind="stable")
         part["number"] = part.groupby(["rank", "step"]).cumcount()

@@ -60,7 +60,7 @@ def choose_step(studies: list[Study], step: int | None) -> int:
 def panel(
     study: Study, step: int, resolution_ns: float, chosen: list[int] | None = None,
     most: int | None = None,
-) -> Panel:  # fmt: skip
+) -> Panel:
     """Draws nothing: says what is to be drawn, at most one piece per lane and `resolution_ns`.
 
     @param chosen  ranks to show; default: all
@@ -164,7 +164,7 @@ def _merged(pieces: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
         return pd.DataFrame({"label": [], "begin_ns": [], "end_ns": [], "what": []})
     pairs = intervals.make(pieces["begin_ns"].to_numpy(), pieces["end_ns"].to_numpy())
     covered = np.stack([intervals.coverage(intervals.union(pairs[code == one]), edges)
-                        for one in range(len(labels))])  # fmt: skip
+                        for one in range(len(labels))])
     kind = np.where(covered.sum(axis=0) < 0.25 * np.diff(edges), -1, np.argmax(covered, axis=0))
     change = np.flatnonzero(np.diff(kind)) + 1
     starts, ends = np.concatenate(([0], change)), np.concatenate((change, [len(kind)]))
@@ -173,7 +173,7 @@ def _merged(pieces: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame({
         "label": [labels[k] for k in kind[starts]],
         "begin_ns": edges[starts], "end_ns": edges[ends], "what": "",
-    })  # fmt: skip
+    })
 
 
 def _names(events: pd.DataFrame) -> pd.DataFrame:

@@ -59,7 +59,7 @@ def _draw_panel(axes: Axes, panel: Panel, scale: float) -> None:
             [(b / scale, r + low), (e / scale, r + low), (e / scale, r + high),
              (b / scale, r + high)]
             for r, b, e in bars[["row", "begin_ns", "end_ns"]].itertuples(index=False)
-        ]  # fmt: skip
+        ]
         axes.add_collection(PolyCollection(corners, facecolors=LABEL_COLOURS[label], linewidths=0))
     count = len(panel.labels)
     axes.set_ylim(count - 0.5, -0.5)
@@ -79,16 +79,16 @@ def _draw_panel(axes: Axes, panel: Panel, scale: float) -> None:
     for row in range(0, count, every):
         if panel.busy[row] == panel.busy[row]:
             axes.text(1.008, row, f"{panel.busy[row]:.0%} busy", fontsize=8, color="#555555",
-                      transform=axes.get_yaxis_transform(), va="center")  # fmt: skip
+                      transform=axes.get_yaxis_transform(), va="center")
 
 
 def _legend(figure: Figure, panels: list[Panel], height: float) -> None:
     seen = {label for p in panels for label in p.bars["label"]}
     handles = [Patch(color=colour, label=label) for label, colour in LABEL_COLOURS.items()
-               if label in seen]  # fmt: skip
+               if label in seen]
     figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 1 - 0.08 / height),
                   ncols=min(len(handles), 11), frameon=False, fontsize=9, handlelength=1.1,
-                  handleheight=1.0, columnspacing=1.1, handletextpad=0.5)  # fmt: skip
+                  handleheight=1.0, columnspacing=1.1, handletextpad=0.5)
 
 
 def _unit(nanoseconds: int) -> tuple[float, str]:

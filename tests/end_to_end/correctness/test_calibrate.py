@@ -144,11 +144,11 @@ def test_says_what_is_too_noisy_and_does_not_recommend_it(tmp_path):
     (complaint,) = result.complaints
     assert str(machine) in complaint and "calibrate again while nothing else runs" in complaint
     assert re.search(r"measurements vary from round to round: \S|far from the measurements: \S",
-                     complaint), str(result)  # fmt: skip
+                     complaint), str(result)
     assert "noisy only:" in result.out and "next" not in result.out
     assert result.out.count(", predicted ") > 5
     source = yaml.safe_load(machine.read_text())["source"]
     assert source.startswith("NOT RELIABLE: "), source
     said = harness.run_well(1, ["simulate", experiment, "--set", f"cluster.machine={machine}",
-                                "--steps", 1]).out  # fmt: skip
+                                "--steps", 1]).out
     assert "NOT RELIABLE" in said

@@ -5,7 +5,6 @@ two of each reader's: what else is refused is tested where it is read, in tests/
 tests/unit/base and tests/unit/data."""
 
 import os
-import random
 import resource
 from dataclasses import dataclass, field
 
@@ -27,7 +26,7 @@ run: {steps: 1}
 """
 MACHINE = "name: m\nsource: s\n"
 RATES = ("attention: {flops_per_second: 1e12}\nproducts: {flops_per_second: 1e12}\n"
-         "links: {inside: {bytes_per_second: 1e10}}\n")  # fmt: skip
+         "links: {inside: {bytes_per_second: 1e10}}\n")
 SWEEP = "name: grid\nbase: e.yaml\naxes: {seed: [1, 2]}\n"
 
 # Every way to start the program on an experiment.

@@ -194,7 +194,7 @@ def test_the_page_shows_it(name):
 TOKENS, RANKS = 64, 4
 DTYPE, ELEMENT = ("bfloat16", 2) if HAS_BFLOAT16 else ("float32", 4)
 HEADS, KV_HEADS, HEAD_DIM, SUM = 8, 4, 32, 4
-Q, O = HEADS * HEAD_DIM * ELEMENT, HEADS * HEAD_DIM * SUM
+Q, OUT = HEADS * HEAD_DIM * ELEMENT, HEADS * HEAD_DIM * SUM
 KV, DKV = 2 * KV_HEADS * HEAD_DIM * ELEMENT, 2 * KV_HEADS * HEAD_DIM * SUM
 S = HEADS * SUM
 UNIFORM = {
@@ -232,15 +232,15 @@ def heads_and_ring(split):
     away = (split - 1) / split * TOKENS
     hops = (RANKS / split - 1) * TOKENS * copies
     passed = (1 - split / (2 * RANKS)) * hops * KV
-    forward = away * (Q + O + S + copies * KV) + passed
-    backward = away * (2 * Q + O + 2 * S + copies * (KV + DKV)) + passed + 3 / 4 * hops * DKV
+    forward = away * (Q + OUT + S + copies * KV) + passed
+    backward = away * (2 * Q + OUT + 2 * S + copies * (KV + DKV)) + passed + 3 / 4 * hops * DKV
     return forward, backward
 
 
 def served(keys):
     """All queries computed on other ranks than theirs, which get `keys` rows of K and V."""
-    forward = TOKENS * (Q + O + S) + keys * KV
-    return forward, TOKENS * (2 * Q + O + 2 * S) + keys * (KV + DKV)
+    forward = TOKENS * (Q + OUT + S) + keys * KV
+    return forward, TOKENS * (2 * Q + OUT + 2 * S) + keys * (KV + DKV)
 
 
 BYTES = {

@@ -17,9 +17,9 @@ SLOW = r"portable \(slow: head_dim 40 is not a multiple of 32 up to 256\)" if AV
 
 # Of bfloat16, as a run's line names them.
 NARROW = {"amx": "AMX BF16", "avx512_bf16": "AVX-512 BF16", "avx512": "AVX-512 in float32",
-          "avx2": "AVX2 in float32"}  # fmt: skip
+          "avx2": "AVX2 in float32"}
 HERE = {"amx": "amx_bf16" in FLAGS, "avx512_bf16": AVX512 and "avx512_bf16" in FLAGS,
-        "avx512": AVX512, "avx2": AVX2}  # fmt: skip
+        "avx512": AVX512, "avx2": AVX2}
 
 
 def small(head_dim, dtype, kernel="auto"):

@@ -98,7 +98,7 @@ def test_output_of_two_ranks_that_is_replaced(corpus, tmp_path):
 
 
 LINKS = ["trace", "checkpoints", "metrics.jsonl", "experiment.yaml", ".lock",
-         "trace/rank-00000.h5", "checkpoints/step-00000000.h5"]  # fmt: skip
+         "trace/rank-00000.h5", "checkpoints/step-00000000.h5"]
 
 
 @pytest.mark.parametrize("command", ["train", "simulate"])
@@ -170,7 +170,7 @@ def test_a_link_to_the_folder_is_followed(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["experiment.yaml", "metrics.jsonl", "trace/rank-00000.h5",
-                                  "checkpoints/step-00000000.h5"])  # fmt: skip
+                                  "checkpoints/step-00000000.h5"])
 def test_files_that_no_run_wrote_stay(name, corpus, tmp_path):
     """Of a folder that is somebody's project and not a run."""
     changes = {"data": harness.tokens_data(corpus)}

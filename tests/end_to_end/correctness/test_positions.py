@@ -29,7 +29,7 @@ LAYOUTS = {
     "halves": {"attention": {"placement": "cad", "block": 16, "overlap": "ping_pong"},
                "parallel": {"data": 2}},
     "server": {"attention": {"placement": "cad", "block": 16, "servers": 1}},
-}  # fmt: skip
+}
 
 
 def tables(folder):

@@ -204,7 +204,7 @@ def test_damaged_numbers_are_passed_over_and_told(ranks, interrupted, whole, cor
     assert f"{interrupted}/checkpoints/{name_of(STOP)}: cannot read dataset lm_head" in told
     assert f"from      {interrupted}/checkpoints/{name_of(0)}, step 0" in out
     dry = harness.run_well(1, [*words_of(tmp_path / "dry", experiment_of(corpus, {}), interrupted),
-                               "--dry-run"]).out  # fmt: skip
+                               "--dry-run"]).out
     assert f"{name_of(0)}, step 0" in dry
 
 
@@ -262,7 +262,7 @@ def test_other_files_under_the_same_names_are_told_in_a_line(tmp_path):
             {"data": {"source": "synthetic", "lengths": from_file}}, lengths, "40\n50\n61\n"),
         "attention.sparse.budgets": (
             {"data": {"source": "synthetic"}, "attention": sparse}, budgets, "[[{columns: 9}]]"),
-    }  # fmt: skip
+    }
     for key, (changes, file, text) in cases.items():
         once = {"run": {"steps": 1, "checkpoint": {"every": 1}}, "batch": {"tokens": 256}}
         first = harness.train(tmp_path / key, harness.merged(changes, once))
@@ -357,7 +357,7 @@ def test_a_chain_of_attempts(interrupted, whole, corpus, tmp_path):
 
 def test_dry_run_plans_the_step_that_comes(whole, corpus, tmp_path):
     words = words_of(tmp_path, experiment_of(corpus, {}), whole.folder / "checkpoints" /
-                     name_of(STOP), "--dry-run")  # fmt: skip
+                     name_of(STOP), "--dry-run")
     out = harness.run_well(1, words).out
     assert f"{name_of(STOP)}, step {STOP}" in out
     assert f"step {STOP} takes" in out

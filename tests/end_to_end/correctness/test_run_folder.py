@@ -335,7 +335,7 @@ LARGE = {
              "lengths": {"distribution": "list", "values": [1024, 256, 256, 256, 256]}},
     "batch": {"tokens": 4096, "microbatch": 1024},
     "run": {"steps": 7},
-}  # fmt: skip
+}
 UNTRACED = 100  # microseconds between two operations; 13 were measured under a load of 16
 
 
@@ -351,7 +351,7 @@ def untraced(path, left_out=()):
     rows = []
     for step in steps:
         inside = events[(events["end_ns"] > step["begin_ns"])
-                        & (events["begin_ns"] < step["end_ns"])]  # fmt: skip
+                        & (events["begin_ns"] < step["end_ns"])]
         inside = inside[np.argsort(inside["begin_ns"], kind="stable")]
         ends = np.maximum.accumulate(np.append(step["begin_ns"], inside["end_ns"]))
         begins = np.append(inside["begin_ns"], step["end_ns"])

@@ -243,7 +243,7 @@ def test_flows_join_the_ends_of_messages_and_the_members_of_collectives(both):
             everybody = [
                 found for (of, _), found in members.items()
                 if of == step and found[0][1] == "agree_on_plan"
-            ]  # fmt: skip
+            ]
             assert [len(found) for found in everybody] == [len(traces(folder))]
 
 
@@ -254,13 +254,13 @@ def test_same_steps_plans_and_ranks(both):
             np.testing.assert_array_equal(s["/plan"][:], r["/plan"][:])
             np.testing.assert_array_equal(s["/plan_summary"][:], r["/plan_summary"][:])
             for column in ("step", "documents", "tokens", "sum_length2", "model_flops",
-                           "bytes_sent", "bytes_received"):  # fmt: skip
+                           "bytes_sent", "bytes_received"):
                 np.testing.assert_array_equal(s["/steps"][column], r["/steps"][column], column)
             np.testing.assert_allclose(
                 s["/steps"]["executed_flops"], r["/steps"]["executed_flops"], rtol=1e-9
             )
             for column in ("rank", "world", "role", "data", "pipeline", "tensor", "context",
-                           "server"):  # fmt: skip
+                           "server"):
                 assert s["/meta/rank"][column] == r["/meta/rank"][column]
             for name in ("code_version", "code_revision", "build"):
                 assert len(s.attrs[name]) > 0
@@ -339,7 +339,7 @@ def test_a_step_has_more_microbatches_than_16_bits_count(experiment, tmp_path):
     parts = {"model.layers": 1, "parallel.data": 1, "attention.placement": "colocated",
              "batch.microbatch": 16, "batch.tokens": 16 * count,
              "data": "{source: synthetic, lengths: {distribution: constant, median: 16}}",
-             }  # fmt: skip
+             }
     settings = [word for key, value in parts.items() for word in ("--set", f"{key}={value}")]
     simulate(experiment, *settings, "--steps", 1, "--trace", "full", "--output", tmp_path / "run")
     (path,) = traces(tmp_path / "run")
@@ -364,7 +364,7 @@ def test_is_the_same_every_time(experiment, tmp_path):
         simulate(
             experiment, "--set", "cluster.jitter=0.1", "--trace", "full", "--output",
             tmp_path / folder
-        )  # fmt: skip
+        )
     for first, second in zip(
         traces(tmp_path / "first"), traces(tmp_path / "second"), strict=True
     ):
@@ -449,7 +449,7 @@ def test_a_machine_of_another_dtype_is_refused(experiment, tmp_path):
     rates = "{flops_per_second: 1e12}"
     machine.write_text("name: other\nsource: a test\ndtype: bfloat16\n"
                        f"attention: {rates}\nproducts: {rates}\n"
-                       "links: {inside: {bytes_per_second: 1e10}}\n")  # fmt: skip
+                       "links: {inside: {bytes_per_second: 1e10}}\n")
     refuse(USAGE, ["bfloat16", "float32"], [experiment, "--set", f"cluster.machine={machine}"])
 
 

@@ -45,7 +45,7 @@ SIZES = {
     "data": {"source": "synthetic", "max_document": 4096,
              "lengths": {"distribution": "lognormal", "median": 300.0, "sigma": 1.5}},
     "batch": {"tokens": 32768, "microbatch": 4096},
-}  # fmt: skip
+}
 
 
 def summary_shares(folder):

@@ -3,7 +3,6 @@
 definition, the same for every placement, and attention under it against a dense computation."""
 
 import json
-import re
 
 import h5py
 import numpy as np

@@ -4,7 +4,6 @@
 import json
 import os
 import random
-import subprocess
 import sys
 
 import pytest
@@ -87,7 +86,7 @@ def test_simulated_pipeline_has_the_bubble_of_the_formula(tmp_path):
     """Two stages, four microbatches of equal documents: the second stage also has the head, so the
     first one waits longer, the second one shorter than the formula says."""
     folder = simulate(tmp_path / "run", "inputs/layouts/pipeline_1f1b.yaml", "run.steps=2",
-                      "data.lengths.values=[4096]")  # fmt: skip
+                      "data.lengths.values=[4096]")
     study = look_at(folder)
     bubbles = study.bubbles
     assert bubbles["ideal_fraction"].tolist() == pytest.approx([1 / 5] * 4, rel=0.01)
@@ -101,7 +100,7 @@ def test_512_ranks(tmp_path, monkeypatch):
     folder = simulate(
         tmp_path / "run", "inputs/paper/base.yaml", "parallel.data=64", "batch.tokens=8388608",
         "run.steps=2",
-    )  # fmt: skip
+    )
     run = cadenza.open(folder)
     assert len(run.ranks()) == 512 and len(run.steps()) == 1024
     assert len(run.memory()) == 1024 * 8 and len(run.plans()) > 1024

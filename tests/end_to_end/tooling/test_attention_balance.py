@@ -93,7 +93,7 @@ def raw_work(run, name):
                 continue
             stage = 0 if kind == "estimate" else int(event["stage"])
             place = (int(event["step"]), int(event["tick"]), int(event["layer"]),
-                     phases[event["phase"]])  # fmt: skip
+                     phases[event["phase"]])
             cell = (rank, (int(event["half"]), stage))
             seconds = (event["end_ns"] - event["begin_ns"]) / 1e9
             for measure, value in (("seconds", seconds), ("flops", float(event["flops"]))):
@@ -116,7 +116,7 @@ def expected(work, serving, measure, places):
     found = [levels(work[place][measure], serving) for place in places]
     most, mean, lockstep = (sum(one[i] for one in found) for i in range(3))
     return {"worker": most / mean, "lockstep": lockstep / mean,
-            "step_level": sum(one[3] for one in found) / len(found)}  # fmt: skip
+            "step_level": sum(one[3] for one in found) / len(found)}
 
 
 def forward_flops(run):
@@ -131,7 +131,7 @@ def places_of(work, **wanted):
     keys = ("step", "tick", "layer", "phase")
     return [place for place in work
             if all(dict(zip(keys, place, strict=True))[k] == v for k, v in wanted.items())
-            and ("step" in wanted or place[0] > 0)]  # fmt: skip
+            and ("step" in wanted or place[0] > 0)]
 
 
 def assert_levels(row, work, serving, places):
@@ -144,11 +144,11 @@ def test_metrics_are_what_events_add_up_to(finished):
     name, run, _ = finished
     work, serving = raw_work(run, name)
     imbalance = [expected(work, serving, "seconds", places_of(work, step=step))["worker"]
-                 for step in range(4)]  # fmt: skip
+                 for step in range(4)]
     np.testing.assert_allclose(run.column("attention_imbalance_by_layer"), imbalance, rtol=1e-12)
     assert max(imbalance) > 1 or len(serving) == 1
     flops = [sum(sum(work[place]["flops"].values()) for place in places_of(work, step=step))
-             for step in range(4)]  # fmt: skip
+             for step in range(4)]
     np.testing.assert_allclose(run.column("attention_flops"), flops, rtol=1e-12)
 
 
@@ -236,7 +236,7 @@ def test_the_analysis_says_the_same_of_sparsity(finished):
     assert [row["layer"] for row in found["layers"]] == [-1, *range(MODEL["layers"])]
     for row in found["layers"][1:]:
         flops = sum(sum(work[place]["flops"].values())
-                    for place in places_of(work, layer=row["layer"]))  # fmt: skip
+                    for place in places_of(work, layer=row["layer"]))
         assert row["flops"] == pytest.approx(flops, rel=1e-9)
         of_layer = dense[1:].sum() / MODEL["layers"]
         assert row["sparsity"] == pytest.approx(1 - flops / of_layer, abs=1e-9)
@@ -247,7 +247,7 @@ def test_terminal_and_page_print_these_numbers(finished, tmp_path):
     found = json.loads(harness.analyze("imbalance", run.folder, "--json").stdout)
     whole = [row for row in found["layers"] if row["layer"] < 0]
     names = [level + suffix for suffix in ("", "_flops")
-             for level in ("worker", "step_level", "lockstep")]  # fmt: skip
+             for level in ("worker", "step_level", "lockstep")]
     text = harness.analyze("imbalance", run.folder).stdout
     for row in whole:
         numbers = r"\s+".join(f"{row[one]:.3f}" for one in names)

@@ -67,7 +67,7 @@ def simulate(folder, changes, network, steps=2):
         "batch": {"tokens": 8 * 128},
         "data": {"source": "synthetic",
                  "lengths": {"distribution": "list", "values": LENGTHS}},
-    }  # fmt: skip
+    }
     experiment = harness.write_experiment(folder / "e.yaml", harness.merged(common, changes))
     harness.run_well(1, ["simulate", experiment, "--trace", "full", "--output", folder / "run"])
     return cadenza.open(folder / "run")
@@ -145,7 +145,7 @@ LARGE = {
     "attention": {"placement": "cad", "block": 1024, "tolerance": 0.1},
     "run": {"steps": 1, "dtype": "bfloat16"},
     "cluster": {"machine": str(harness.ROOT / "inputs/machines/h200.yaml")},
-}  # fmt: skip
+}
 
 
 def test_one_slow_rank_of_512(tmp_path):
@@ -242,7 +242,7 @@ def test_every_message_of_a_real_run_has_an_arrow(real, tmp_path):
 def test_a_run_that_does_not_fit_says_so(tmp_path):
     """`run.memory` is the limit of a simulated run, which the simulation itself only reports."""
     small, large = (simulate(tmp_path / str(limit), {"run": {"memory": limit}}, FAST, 1)
-                    for limit in (100_000, 1 << 30))  # fmt: skip
+                    for limit in (100_000, 1 << 30))
     said = summarize(cadenza.Study(small))
     assert said["memory"]["limit_bytes"] == 100_000 and said["memory"]["ranks_beyond"] > 0
     assert "does not fit in memory" in said["warnings"][-1]

@@ -154,7 +154,7 @@ def test_the_first_runs_of_the_readme(tmp_path):
     block = (harness.ROOT / "README.md").read_text().split("## Use\n```bash\n")[1].split("```")[0]
     source, *lines = block.replace("\\\n", " ").splitlines()
     lines = [line.partition("#")[0] for line in lines
-             if line.startswith("mpirun") and "--from" not in line]  # fmt: skip
+             if line.startswith("mpirun") and "--from" not in line]
     assert source.startswith("source ") and "-n 2" in lines[0] and "-n 3" in lines[1]
     lines.append("mpirun -n 2 build/release/cadenza train inputs/quickstart.yaml")  # as it says
     for folder in ("inputs", "scripts"):
@@ -167,14 +167,14 @@ def test_the_first_runs_of_the_readme(tmp_path):
     env = {key: value for key, value in os.environ.items() if not key.startswith(("OMPI", "PRTE"))}
     library = sysconfig.get_paths()["stdlib"]
     settings = {"run.steps": 2, "batch.tokens": 2048, "batch.microbatch": 1024,
-                "data.path": f"{library}/t*.py"}  # fmt: skip
+                "data.path": f"{library}/t*.py"}
     small = " ".join(f"--set {key}={value}" for key, value in settings.items())
     for line in lines:
         words = ["bash", "-ec", f"{source}\n{line} {small}"]
         done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True,
-                              timeout=harness.TIMEOUT, check=False)  # fmt: skip
+                              timeout=harness.TIMEOUT, check=False)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
         "mine", "python-library", "quickstart", "served"
-    ]  # fmt: skip
+    ]
     assert (results / "metrics.jsonl").exists(), "results of the quickstart were renamed"

@@ -23,7 +23,7 @@ def simulated(folder):
     assert len(settings) >= 6
     for placement in ("colocated", "cad"):
         words = ["simulate", "inputs/paper/base.yaml", "--output", folder / placement, "--trace",
-                 "full", "--steps", "6"]  # fmt: skip
+                 "full", "--steps", "6"]
         for setting in [*settings, f"attention.placement={placement}"]:
             words += ["--set", setting]
         harness.run_well(1, words, cwd=harness.ROOT)
@@ -32,7 +32,7 @@ def simulated(folder):
 def numbers_of(notebook):
     """What every cell printed, without how it was laid out."""
     texts = [output.get("text") or output["data"].get("text/plain", "")
-             for cell in notebook.cells for output in cell.get("outputs", [])]  # fmt: skip
+             for cell in notebook.cells for output in cell.get("outputs", [])]
     return [sorted(re.findall(r"\d+\.\d+", text)) for text in texts]
 
 
@@ -44,18 +44,18 @@ def test_tour(tmp_path, monkeypatch):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     committed = numbers_of(notebook)
     nbclient.NotebookClient(notebook, timeout=harness.TIMEOUT, kernel_name="python3",
-                            record_timing=False).execute()  # fmt: skip
+                            record_timing=False).execute()
     nbformat.write(notebook, tmp_path / "tour.ipynb")
     assert numbers_of(notebook) == committed, f"what it prints now is in {tmp_path / 'tour.ipynb'}"
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert [output for output in outputs if output.output_type == "stream"
-            and output.name == "stderr"] == []  # fmt: skip
+            and output.name == "stderr"] == []
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
 
 
 def test_it_is_committed_as_it_ran():
     cells = [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells
-             if cell.cell_type == "code"]  # fmt: skip
+             if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert NOTEBOOK.stat().st_size < 300_000
     assert not re.search(r"/(home|root|work|tmp)/", NOTEBOOK.read_text())

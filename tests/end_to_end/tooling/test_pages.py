@@ -53,7 +53,7 @@ def environment(folder):
     """A reader's: two cores, and cadenza-analyze installed."""
     hosts = folder / "hosts"
     hosts.write_text(f"localhost slots={SLOTS}\n")
-    ours = {
+    return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(harness.ROOT / "analysis"),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -62,7 +62,6 @@ def environment(folder):
         "OMPI_MCA_orte_default_hostfile": str(hosts),
         "PRTE_MCA_prte_default_hostfile": str(hosts),
     }
-    return ours
 
 
 def run_page(page, root):
@@ -96,7 +95,7 @@ def assert_marked_could_run(page, root):
     """Where the page's other commands have left their files."""
     found = [f"{page.path.name}:{line}: {complaint}"
              for line, text in page.commands(run=False)
-             for complaint in page_commands.complaints(text, root)]  # fmt: skip
+             for complaint in page_commands.complaints(text, root)]
     assert found == []
     for block in page.of("bash", run=False):
         parsed = harness.finish(harness.start(["bash", "-n", "-c", block.text]))
@@ -107,7 +106,7 @@ def assert_marked_could_run(page, root):
 def test_commands_in_running_text_have_options_that_exist(name):
     found = [f"{name}:{line}: {complaint}"
              for line, code in Page(harness.ROOT / name).inline
-             for complaint in page_commands.inline_complaints(code)]  # fmt: skip
+             for complaint in page_commands.inline_complaints(code)]
     assert found == []
 
 
@@ -126,10 +125,10 @@ def test_few_commands_are_not_run(capsys):
     """They are counted, so that nobody marks one more without noticing."""
     pages = {name: Page(harness.ROOT / name) for name in PAGES}
     counts = {name: (len(page.commands(run=True)), len(page.commands(run=False)))
-              for name, page in pages.items()}  # fmt: skip
+              for name, page in pages.items()}
     run, marked = map(sum, zip(*counts.values(), strict=True))
     with capsys.disabled():
         print(f"\ncommands of {len(PAGES)} pages: {run} run, {marked} marked; "
               + ", ".join(f"{name} {a} + {b}"
-                          for name, (a, b) in counts.items() if a + b))  # fmt: skip
+                          for name, (a, b) in counts.items() if a + b))
     assert marked <= MOST_MARKED

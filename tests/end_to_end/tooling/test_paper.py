@@ -52,7 +52,7 @@ def test_the_table_has_a_verdict_for_every_check(built):
 def lines_of(page, names):
     """Rows and sentences of some exhibits ("Figure 3"), as the command writes them."""
     begins = tuple(f"{mark}{name}{end}" for name in names for mark in ("| ", "**", "")
-                   for end in (":", ","))  # fmt: skip
+                   for end in (":", ","))
     return [line for line in page.read_text().splitlines() if line.startswith(begins)]
 
 

@@ -14,7 +14,7 @@ cadenza = pytest.importorskip(
     "cadenza", reason="the package analysis/ is not installed here", exc_type=ImportError
 )
 sys.path.insert(0, str(harness.ROOT / "bench"))
-from benchmarks.real_faults import plant, verdicts
+from benchmarks.real_faults import plant, verdicts  # noqa: E402
 
 PAUSE = 1.5  # seconds: long beside what a busy machine takes from a rank at one go
 ATTEMPTS = 4  # a pause between two steps is in no trace

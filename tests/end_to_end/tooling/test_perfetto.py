@@ -41,9 +41,9 @@ def folder(tmp_path_factory):
             "parallel": {"data": 5, "pipeline": 4},
             "model": {"layers": 4},
         },
-    )  # fmt: skip
+    )
     harness.run_well(1, ["simulate", experiment, "--trace", "full", "--steps", "2",
-                         "--output", folder / "run"])  # fmt: skip
+                         "--output", folder / "run"])
     return folder
 
 
@@ -114,6 +114,6 @@ def test_every_thread_is_one_of_perfettos(opened, folder):
 def test_perfetto_says_what_crosses(opened, tmp_path):
     """The planted fault: two events of a thread that neither nest nor are apart."""
     crossing = [{"ph": "X", "name": "a", "pid": 1, "tid": 5, "ts": at, "dur": 10}
-                for at in (0, 5)]  # fmt: skip
+                for at in (0, 5)]
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": crossing}))
     assert opened(tmp_path / "t.json")(WRONG) == [["slice_drop_overlapping_complete_event"]]

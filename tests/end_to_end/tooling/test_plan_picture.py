@@ -29,7 +29,7 @@ def step_of(name, folder):
         "data.source": "synthetic", "data.lengths.distribution": "list",
         "data.lengths.values": [LENGTH], "batch.tokens": 24 * LENGTH,
         "batch.microbatch": 2 * LENGTH, "attention.block": 4,
-    }  # fmt: skip
+    }
     words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     command = ["plan", harness.ROOT / "inputs" / name, "--format", "json", *words]
     path = folder / "step.json"

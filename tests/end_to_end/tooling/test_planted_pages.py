@@ -105,7 +105,7 @@ def test_a_fault_is_found_and_named(fault, folder):
 def test_without_faults_options_of_scripts_are_known():
     known = ["bench/compare --quick --llm-c DIR", "bench/accuracy --head-dims 64",
              "scripts/paper --quick",
-             "build/release/bench/bench_step --dtype bfloat16"]  # fmt: skip
+             "build/release/bench/bench_step --dtype bfloat16"]
     for code in known:
         assert page_commands.inline_complaints(code) == []
         assert page_commands.inline_complaints(f"{code} --nonsense")

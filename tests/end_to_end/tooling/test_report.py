@@ -27,7 +27,7 @@ def pages(corpus, tmp_path_factory):
     """Of two real runs, and of a simulated one with a pipeline."""
     folder = tmp_path_factory.mktemp("runs")
     changes = {"data": harness.tokens_data(corpus), "run": {"steps": 4},
-               "batch": {"tokens": 1024, "microbatch": 256}}  # fmt: skip
+               "batch": {"tokens": 1024, "microbatch": 256}}
     runs = []
     for placement in ("colocated", "cad"):
         experiment = harness.merged(
@@ -48,12 +48,12 @@ def pages(corpus, tmp_path_factory):
 def opened(browser, path, scheme, width):
     """The page, scrolled through so that everything is drawn, and what the browser complained."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme,
-                                  has_touch=width < 500, offline=True)  # fmt: skip
+                                  has_touch=width < 500, offline=True)
     context.set_default_timeout(harness.TIMEOUT * 1e3)
     page, complaints = context.new_page(), []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text)
-            if message.type in ("error", "warning") else None)  # fmt: skip
+            if message.type in ("error", "warning") else None)
     page.goto(path.as_uri())
     for plot in page.locator(".plot").all():
         plot.scroll_into_view_if_needed()

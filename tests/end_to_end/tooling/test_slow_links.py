@@ -31,7 +31,7 @@ LAYOUTS = {  # changes, slow links among which one is drawn
                 ["0-2", "0-3", "1-2", "1-3"]),
     "ping-pong": ({"parallel": {"data": 4}, "attention": {**CAD, "overlap": "ping_pong"}},
                   ["0-1", "1-2", "0-2"]),
-}  # fmt: skip
+}
 GROUPS = ("data 4", "tensor 4")  # of four, and no messages between them
 
 
@@ -75,7 +75,7 @@ def test_clean_steps_with_jitter_raise_no_alarm(layout, tmp_path):
     run = simulate(tmp_path / "run", changes, NETWORK, 10)
     graphs = [graph_of(run, step) for step in range(10)]
     pairs, groups = (pd.concat([times(graph, run.machine) for graph in graphs])
-                     for times in (pair_times, group_times))  # fmt: skip
+                     for times in (pair_times, group_times))
     assert slow_links(pairs, groups, True, 1.0) == []
     assert len(pairs) + len(groups) >= 10  # there was something to judge
 
@@ -109,7 +109,7 @@ def test_a_slow_rank_without_peers_is_named_with_its_cost(layout, tmp_path):
     changes = harness.merged(EVEN, changes)
     slow = harness.merged(changes, {"cluster": {"slow_ranks": [[victim, 0.7]]}})
     late, even = (simulate(tmp_path / name, one, FAST, 3)
-                  for name, one in (("late", slow), ("even", changes)))  # fmt: skip
+                  for name, one in (("late", slow), ("even", changes)))
     study = cadenza.Study(late)
     frame = study.what_if(1).set_index("rank")
     text = f"rank {victim} computes at 0.70 x its machine's rate"
@@ -123,7 +123,7 @@ def test_a_slow_rank_without_peers_is_named_with_its_cost(layout, tmp_path):
 
 def test_of_a_real_run_of_one_rank_constant_slowness_is_not_told(corpus, tmp_path):
     changes = {"data": harness.tokens_data(corpus), "batch": {"tokens": 4 * 128},
-               "trace": {"events": True}, "run": {"steps": 12}}  # fmt: skip
+               "trace": {"events": True}, "run": {"steps": 12}}
     study = cadenza.Study(cadenza.open(harness.train(tmp_path, changes).folder))
     (line,) = headlines([study], ["run"], [])
     assert "the trace cannot show whether it is always slow" in line.text
