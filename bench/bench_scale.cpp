@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   for (Rank rank = 0; rank < step_shape.layout.ranks(); ++rank) {
     if (step_shape.layout.tensor_of(rank) != 0) continue;
     programs.push_back(program::make_program(step_shape, rank, ticks));
-    operations += programs.back().steps.size();
+    operations += programs.back().instructions.size();
   }
   const double made = cpu_seconds_since(begin);
 

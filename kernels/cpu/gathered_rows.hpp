@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathers keys of a sparse pattern as contiguous rows, from memory to a tile and back.
+// Gathers keys of a sparse pattern as contiguous rows.
 #pragma once
 
 #include <cstring>

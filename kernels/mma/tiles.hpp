@@ -51,17 +51,17 @@ CADENZA_DEVICE void copy_tile(const Thread& thread, const HeadRows<const Bits>& 
   }
 }
 
-template <int kTiles>
-CADENZA_DEVICE void clear(float (&sums)[2][kTiles][4]) {
+template <int kFragments>
+CADENZA_DEVICE void clear(float (&sums)[2][kFragments][4]) {
   CADENZA_UNROLL
   for (auto& block : sums) device::clear(block);
 }
 
 /// Adds the products of two left factors with 16 columns of right factors.
-template <int kTiles, typename Thread>
+template <int kFragments, typename Thread>
 CADENZA_DEVICE void multiply_add(const Thread& thread, const unsigned (&left)[2][4],
                                  const unsigned (&right)[4], int tile,
-                                 float (&sums)[2][kTiles][4]) {
+                                 float (&sums)[2][kFragments][4]) {
   CADENZA_UNROLL
   for (int block = 0; block < 2; ++block) {
     thread.multiply_add(sums[block][tile], left[block], right[0], right[1]);
@@ -81,13 +81,13 @@ CADENZA_DEVICE void load_left(const Thread& thread, const Bits* tile, int row, i
   }
 }
 
-/// Adds to sums [kWarpRows, 8 kTiles]: rows [left_row, + kWarpRows) of `left` times rows
-/// [right_row, + 8 kTiles) of `right`, over their kDim columns.
-template <int kDim, int kTiles, typename Thread>
+/// Adds to sums [kWarpRows, 8 kFragments]: rows [left_row, + kWarpRows) of `left` times rows
+/// [right_row, + 8 kFragments) of `right`, over their kDim columns.
+template <int kDim, int kFragments, typename Thread>
 CADENZA_DEVICE void add_product_of_rows(const Thread& thread, const Bits* left, int left_row,
                                         const Bits* right, int right_row,
-                                        float (&sums)[2][kTiles][4]) {
-  static_assert(kTiles % 2 == 0);
+                                        float (&sums)[2][kFragments][4]) {
+  static_assert(kFragments % 2 == 0);
   const LaneAddress r = right_address(thread.index() % 32);
   const int place = at<kDim>(right_row + r.row, r.column);
   CADENZA_UNROLL
@@ -95,7 +95,7 @@ CADENZA_DEVICE void add_product_of_rows(const Thread& thread, const Bits* left, 
     unsigned a[2][4];
     load_left<kDim>(thread, left, left_row, depth, a);
     CADENZA_UNROLL
-    for (int tile = 0; tile < kTiles; tile += 2) {
+    for (int tile = 0; tile < kFragments; tile += 2) {
       unsigned b[4];
       thread.load(b, right + after<kDim>(place, depth) + tile * 8 * kDim);
       multiply_add(thread, a, b, tile, sums);
@@ -103,17 +103,17 @@ CADENZA_DEVICE void add_product_of_rows(const Thread& thread, const Bits* left, 
   }
 }
 
-/// Adds to sums [kWarpRows, 8 kTiles]: left [kWarpRows, 16] times rows [right_row, + 16) of
+/// Adds to sums [kWarpRows, 8 kFragments]: left [kWarpRows, 16] times rows [right_row, + 16) of
 /// `right`, in the columns from `column` on.
-template <int kDim, int kTiles, typename Thread>
+template <int kDim, int kFragments, typename Thread>
 CADENZA_DEVICE void add_product_of_columns(const Thread& thread, const unsigned (&left)[2][4],
                                            const Bits* right, int right_row, int column,
-                                           float (&sums)[2][kTiles][4]) {
-  static_assert(kTiles % 2 == 0);
+                                           float (&sums)[2][kFragments][4]) {
+  static_assert(kFragments % 2 == 0);
   const LaneAddress r = transposed_address(thread.index() % 32);
   const int place = at<kDim>(right_row + r.row, r.column);
   CADENZA_UNROLL
-  for (int tile = 0; tile < kTiles; tile += 2) {
+  for (int tile = 0; tile < kFragments; tile += 2) {
     unsigned b[4];
     thread.load_transposed(b, right + after<kDim>(place, column + tile * 8));
     multiply_add(thread, left, b, tile, sums);
@@ -122,10 +122,10 @@ CADENZA_DEVICE void add_product_of_columns(const Thread& thread, const unsigned 
 
 /// Adds a product with a left factor [kWarpRows, 8 kDepth] that a warp holds as sums in registers:
 /// rounded to bfloat16, they are in their places.
-template <int kDim, int kDepth, int kTiles, typename Thread>
+template <int kDim, int kDepth, int kFragments, typename Thread>
 CADENZA_DEVICE void add_product_of_sums(const Thread& thread, const float (&left)[2][kDepth][4],
                                         const Bits* right, int right_row,
-                                        float (&sums)[2][kTiles][4]) {
+                                        float (&sums)[2][kFragments][4]) {
   CADENZA_UNROLL
   for (int depth = 0; depth < kDepth; depth += 2) {
     unsigned a[2][4];
@@ -205,8 +205,9 @@ class PassOverUnit {
   CADENZA_DEVICE int rows() const { return static_cast<int>(unit_.end - unit_.begin); }
 
   /// Sets sums that rows do not see to `value`. @param seen  seen(row)
-  template <int kTiles, typename Seen>
-  CADENZA_DEVICE void apply_mask(const Seen& seen, float value, float (&sums)[2][kTiles][4]) const {
+  template <int kFragments, typename Seen>
+  CADENZA_DEVICE void apply_mask(const Seen& seen, float value,
+                                 float (&sums)[2][kFragments][4]) const {
     CADENZA_UNROLL
     for (int block = 0; block < 2; ++block) {
       const auto seen_half = [&](int half) { return seen(row(block, half)); };

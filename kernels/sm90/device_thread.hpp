@@ -93,14 +93,14 @@ class DeviceThread : public device::DeviceThread {
   }
   /// Computes sums [64, N] = (add ? sums : 0) + left right; both factors in shared memory, depth
   /// 16.
-  template <int kTiles>
-  __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], std::uint64_t left,
+  template <int kFragments>
+  __device__ __forceinline__ void multiply(float (&sums)[kFragments][4], std::uint64_t left,
                                            std::uint64_t right, bool add) const {
     multiply_shared(sums, left, right, add ? 1 : 0);
   }
   /// Multiplies a left factor in registers; the right one's depth is its rows (columns_factor).
-  template <int kTiles>
-  __device__ __forceinline__ void multiply(float (&sums)[kTiles][4], const unsigned (&left)[4],
+  template <int kFragments>
+  __device__ __forceinline__ void multiply(float (&sums)[kFragments][4], const unsigned (&left)[4],
                                            std::uint64_t right) const {
     multiply_registers(sums, left, right);
   }
@@ -109,8 +109,8 @@ class DeviceThread : public device::DeviceThread {
     asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
   }
   /// Waits until all groups but the last kLater have ended; `sums` belong to these.
-  template <int kLater, int kTiles>
-  __device__ __forceinline__ void wait_products(float (&sums)[kTiles][4]) const {
+  template <int kLater, int kFragments>
+  __device__ __forceinline__ void wait_products(float (&sums)[kFragments][4]) const {
     asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kLater) : "memory");
     pin(sums);
   }
@@ -121,10 +121,10 @@ class DeviceThread : public device::DeviceThread {
     if (__any_sync(0xffffffffu, not_negative < 0) != 0) asm volatile("exit;\n" ::: "memory");
   }
   /// Keeps the compiler from moving reads or writes of sums across this line.
-  template <int kTiles>
-  __device__ __forceinline__ void pin(float (&sums)[kTiles][4]) const {
+  template <int kFragments>
+  __device__ __forceinline__ void pin(float (&sums)[kFragments][4]) const {
     CADENZA_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
+    for (int tile = 0; tile < kFragments; ++tile) {
       asm volatile(""
                    : "+f"(sums[tile][0]), "+f"(sums[tile][1]), "+f"(sums[tile][2]),
                      "+f"(sums[tile][3])::"memory");

@@ -38,7 +38,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
   }
 
  private:
-  static constexpr int kTiles = kKeys / 8;
+  static constexpr int kFragments = kKeys / 8;
 
   // Turns of the warpgroups: barrier 1 + group is its own.
   CADENZA_DEVICE void begin_turn() { thread_.sync(1 + group(), kConsumers * kWarpgroup); }
@@ -49,8 +49,8 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     clear(out_);
     row_max_[0] = row_max_[1] = -kInfinity;
     row_sum_[0] = row_sum_[1] = 0;
-    float scores[kTiles][4];
-    unsigned probabilities[kTiles / 2][4];
+    float scores[kFragments][4];
+    unsigned probabilities[kFragments / 2][4];
     float decay[2];
     begin_scores(tile, scores);
     thread_.template wait_products<0>(scores);
@@ -80,7 +80,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     tiles_.advance();
   }
 
-  CADENZA_DEVICE void begin_scores(const TileInfo& tile, float (&scores)[kTiles][4]) {
+  CADENZA_DEVICE void begin_scores(const TileInfo& tile, float (&scores)[kFragments][4]) {
     if (tile.begins_segment) this->wait_segment();
     thread_.begin_products();
     multiply_rows<kDim>(thread_, this->segment(0), first_row(), this->tile(tiles_.slot(), 0),
@@ -92,7 +92,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
     if (tile.ends_segment) this->release_segment();
   }
   CADENZA_DEVICE void begin_out(const Ring<Layout::kTileSlots>& at,
-                                const unsigned (&probabilities)[kTiles / 2][4]) {
+                                const unsigned (&probabilities)[kFragments / 2][4]) {
     thread_.wait(this->barrier(Layout::full(at.slot(), 1)), at.parity());
     thread_.pin(out_);
     thread_.begin_products();
@@ -102,7 +102,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
 
   /// Turns scores into probabilities. Earlier sums decay by the growth of a row's maximum. A row
   /// that sees no key keeps its state.
-  CADENZA_DEVICE void online_softmax(const Visible& visible, float (&scores)[kTiles][4],
+  CADENZA_DEVICE void online_softmax(const Visible& visible, float (&scores)[kFragments][4],
                                      float (&decay)[2]) {
     const bool all = visible.sees_all(first_row(), kWarpgroupRows, 0, kKeys);
     float row_max[2] = {fmaxf(row_max_[0], kLeast), fmaxf(row_max_[1], kLeast)};
@@ -132,7 +132,7 @@ class ForwardConsumer : public Consumer<ForwardLayout<kDim>, Thread> {
 
   template <Exponent kExponent>
   CADENZA_DEVICE void exponentiate_and_add(float scale, const float (&from)[2],
-                                           float (&scores)[kTiles][4], float (&decay)[2]) {
+                                           float (&scores)[kFragments][4], float (&decay)[2]) {
     CADENZA_UNROLL
     for (int half = 0; half < 2; ++half) {
       decay[half] = power<kExponent>(thread_, row_max_[half], from[half], scale);

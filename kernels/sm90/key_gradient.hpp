@@ -90,7 +90,7 @@ class KeyGradientLoader : public Loader<KeyGradientLayout<kDim>, Thread> {
 
 template <int kDim, typename Thread>
 class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
-  static constexpr int kTiles = kQueries / 8;
+  static constexpr int kFragments = kQueries / 8;
   using Layout = KeyGradientLayout<kDim>;
   using Base = Consumer<Layout, Thread>;
   using Base::first_row, Base::problem_, Base::row, Base::thread_, Base::tiles_;
@@ -127,10 +127,10 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
   CADENZA_DEVICE void differentiate() {
     const unsigned queries = this->tile(tiles_.slot(), 0);
     const unsigned dout = this->tile(tiles_.slot(), 1);
-    float scores[kTiles][4];
-    float dscores[kTiles][4];
-    unsigned packed[kTiles / 2][4];
-    unsigned dpacked[kTiles / 2][4];
+    float scores[kFragments][4];
+    float dscores[kFragments][4];
+    unsigned packed[kFragments / 2][4];
+    unsigned dpacked[kFragments / 2][4];
     thread_.begin_products();
     multiply_rows<kDim>(thread_, this->segment(0), first_row(), queries, scores);
     thread_.commit_products();

@@ -268,17 +268,17 @@ class Consumer : public Block<Layout, Thread> {
   Ring<Layout::kSegmentSlots> segments_;
 };
 
-/// Computes sums [64, 8 kTiles] = rows [left_row, +64) of a unit's tile times rows of `right`, over
-/// kDim columns.
-template <int kDim, int kTiles, typename Thread>
+/// Computes sums [64, 8 kFragments] = rows [left_row, +64) of a unit's tile times rows of `right`,
+/// over kDim columns.
+template <int kDim, int kFragments, typename Thread>
 CADENZA_DEVICE void multiply_rows(const Thread& thread, unsigned left, int left_row, unsigned right,
-                                  float (&sums)[kTiles][4]) {
+                                  float (&sums)[kFragments][4]) {
   const std::uint64_t from_left = thread.uniform(rows_factor(left, left_row));
   const std::uint64_t from_right = thread.uniform(rows_factor(right, 0));
   CADENZA_UNROLL
   for (int depth = 0; depth < kDim; depth += kDepth) {
     thread.multiply(sums, advanced(from_left, depth_bytes(kUnitRows, depth)),
-                    advanced(from_right, depth_bytes(kTiles * 8, depth)), depth > 0);
+                    advanced(from_right, depth_bytes(kFragments * 8, depth)), depth > 0);
   }
 }
 

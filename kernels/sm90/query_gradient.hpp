@@ -48,14 +48,14 @@ class QueryGradientConsumer : public Consumer<QueryGradientLayout<kDim>, Thread>
   }
 
  private:
-  static constexpr int kTiles = kKeys / 8;
+  static constexpr int kFragments = kKeys / 8;
 
   CADENZA_DEVICE void differentiate(const Visible& visible) {
     const unsigned keys = this->tile(tiles_.slot(), 0);
     const unsigned values = this->tile(tiles_.slot(), 1);
-    float scores[kTiles][4];
-    float dscores[kTiles][4];
-    unsigned packed[kTiles / 2][4];
+    float scores[kFragments][4];
+    float dscores[kFragments][4];
+    unsigned packed[kFragments / 2][4];
     thread_.begin_products();
     multiply_rows<kDim>(thread_, this->segment(0), first_row(), keys, scores);
     thread_.commit_products();

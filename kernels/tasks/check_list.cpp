@@ -15,20 +15,13 @@ void check_range(const char* what, std::size_t task, const Range& part, const Ra
        part.begin, part.end, whole.begin, whole.end);
 }
 
-/// Returns the key-value heads that query heads read.
-Range read_by(const Range& heads, int group) {
-  if (heads.empty()) return {};
-  return {heads.begin / group, (heads.end - 1) / group + 1};
-}
-
 template <typename Real>
 void check_heads(const AttentionShape& shape, std::size_t t, const Range& heads,
                  const QueryRows<Real>& queries, const KeyRows<Real>& keys) {
   check_range("heads of the query buffer", t, queries.heads, {0, shape.heads});
   check_range("heads of the key buffer", t, keys.heads, {0, shape.kv_heads});
   check_range("heads", t, heads, held_heads(queries.heads, shape.heads));
-  check_range("key-value heads", t, read_by(heads, shape.group()),
-              held_heads(keys.heads, shape.kv_heads));
+  check_range("key-value heads", t, shape.key_heads(heads), held_heads(keys.heads, shape.kv_heads));
 }
 
 /// Requires every query of the task to have a position in a rotary table of `count` positions.

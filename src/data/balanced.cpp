@@ -41,9 +41,9 @@ std::size_t soonest(const std::vector<Bin>& bins, const std::vector<std::int64_t
   return best;
 }
 
-/// Cost of a document in tokens: its length, plus its pairs in tokens that take equally long
-/// (causal attention: d * d pairs).
-double cost_of(const BatchDocument& document, const Bins& options) {
+/// Cost of a document in tokens: length + (2 pairs - length) / break_even, which for causal
+/// attention is d + d * d / break_even.
+double cost_of(const BatchDocument& document, const DealOptions& options) {
   const std::int64_t length = document.length();
   const auto pairs =
       static_cast<double>(2 * options.mask.within(length).pairs({0, length}) - length);
@@ -66,7 +66,8 @@ void check_step(std::size_t documents) {
        config::kMostStepDocuments);
 }
 
-std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, std::int64_t step) {
+std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& options,
+                             std::int64_t step) {
   constexpr double kMostComparisons = 0x1p32;
   const double comparisons = static_cast<double>(pool.size()) * static_cast<double>(options.count);
   if (comparisons > kMostComparisons) {
@@ -114,8 +115,8 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& options, st
 }
 
 BalancedSteps::BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens,
-                             const Bins& bins, std::vector<std::int64_t> outliers)
-    : stream_(std::move(stream)), tokens_(tokens), bins_(bins), outliers_(std::move(outliers)) {
+                             const DealOptions& options, std::vector<std::int64_t> outliers)
+    : stream_(std::move(stream)), tokens_(tokens), bins_(options), outliers_(std::move(outliers)) {
   last_.queues.resize(outliers_.size());
   remembered_.emplace(0, last_);
 }

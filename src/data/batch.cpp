@@ -48,11 +48,12 @@ std::vector<std::int64_t> Batch::lengths() const {
 
 std::vector<Question> questions_within(std::vector<Question> questions, Range tokens) {
   std::erase_if(questions, [&](const Question& question) {
-    return question.fact < tokens.begin || question.token + 1 >= tokens.end;
+    return question.fact_begin < tokens.begin || question.token + 1 >= tokens.end;
   });
   for (Question& question : questions) {
     question.token -= tokens.begin;
     question.fact -= tokens.begin;
+    question.fact_begin -= tokens.begin;
   }
   return questions;
 }

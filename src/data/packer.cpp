@@ -52,9 +52,9 @@ std::vector<std::int64_t> replica_capacities(const config::Experiment& experimen
   return slowest;
 }
 
-Bins make_bins(const config::Experiment& experiment) {
+DealOptions make_bins(const config::Experiment& experiment) {
   const config::Batch& batch = experiment.batch;
-  Bins bins;
+  DealOptions bins;
   bins.count = (batch.tokens + batch.microbatch - 1) / batch.microbatch;
   const double longest = std::floor(batch.longest * static_cast<double>(batch.microbatch));
   bins.longest = static_cast<std::int64_t>(std::min(longest, 0x1p62));
@@ -73,7 +73,7 @@ Packer::Packer(const Corpus& corpus, const config::Experiment& experiment)
   check(corpus, options_);
   stream_ = std::make_shared<Stream>(corpus.lengths(), experiment.data.shuffle, experiment.seed);
   if (options_.packing == config::Packing::fixed) return;
-  bins_ = std::make_shared<const Bins>(make_bins(experiment));
+  bins_ = std::make_shared<const DealOptions>(make_bins(experiment));
   if (options_.packing != config::Packing::balanced) return;
   const std::int64_t longest = std::ranges::max(corpus.lengths());
   if (std::min(longest, options_.tokens) > bins_->longest) {

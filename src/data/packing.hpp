@@ -57,11 +57,11 @@ struct Waiting {
 /// @throws Error(usage) above config::kMostStepDocuments
 void check_step(std::size_t documents);
 
-struct Bins {
+struct DealOptions {
   std::int64_t count = 1;    ///< number of microbatches
   std::int64_t longest = 0;  ///< largest tokens of a microbatch
   double break_even = 1;     ///< tokens; a causal document of d costs d * d / break_even + d
-  Mask mask = {};            ///< with another mask a document costs the pairs that it allows
+  Mask mask = {};            ///< another mask allows other pairs, which cost accordingly
   bool force = false;        ///< documents that fit nowhere go to the cheapest microbatch anyway
   /// By data-parallel replica: relative cost that it computes in equal time; empty: all are equal.
   /// Replica i mod their number computes microbatch i.
@@ -73,7 +73,8 @@ struct Bins {
 /// `capacities` the cheapest is the one that takes the least time with the document.
 /// @param pool  the documents; keeps those that fit nowhere (none with `force`)
 /// @throws Error(usage) where documents x microbatches are too many comparisons
-std::vector<Microbatch> deal(std::vector<Waiting>& pool, const Bins& bins, std::int64_t step);
+std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& options,
+                             std::int64_t step);
 
 /// Packing `balanced`. As documents that fit nowhere or wait in a queue come in a later step, a
 /// step depends on all earlier ones: it is found by replaying them from the nearest remembered one.
@@ -81,8 +82,8 @@ class BalancedSteps {
  public:
   /// @param tokens  tokens of a step, those carried to it included
   /// @param outliers  ascending lengths
-  BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens, const Bins& bins,
-                std::vector<std::int64_t> outliers);
+  BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens,
+                const DealOptions& options, std::vector<std::int64_t> outliers);
 
   /// Thread-safe; calls with ascending steps cost one step each.
   Batch batch(std::int64_t step);
@@ -100,7 +101,7 @@ class BalancedSteps {
 
   std::shared_ptr<const Stream> stream_;
   std::int64_t tokens_;
-  Bins bins_;
+  DealOptions bins_;
   std::vector<std::int64_t> outliers_;
   std::mutex mutex_;
   std::map<std::int64_t, State> remembered_;  // by step: every kRemembered-th that was passed

@@ -143,7 +143,8 @@ std::vector<Question> RetrievalCorpus::questions(std::int64_t document) const {
   std::vector<Question> questions;
   std::int64_t key = script.questions_begin + 1;
   for (const std::size_t fact : script.asked) {
-    questions.push_back({key, script.facts[fact].begin + kFactTokens - 1});
+    const std::int64_t begin = script.facts[fact].begin;
+    questions.push_back({key, begin + kFactTokens - 1, begin});
     key += kFactTokens;
   }
   return questions;

@@ -2,6 +2,8 @@
 #include "cadenza/exec/executor.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -17,8 +19,8 @@
 namespace cadenza::exec {
 namespace {
 
+using program::Instruction;
 using program::OtherEvent;
-using program::Step;
 
 template <typename Sum>
 kernels::RotaryTable<Sum> rotary_table(const config::Experiment& experiment, MemoryLedger& ledger) {
@@ -35,8 +37,7 @@ std::vector<std::vector<SparseRule>> head_rules(const config::Experiment& e,
   if (e.attention.sparse.heads.empty()) return {};
   const program::Coordinates at = step_shape.layout.coordinates(trainer);
   const std::int64_t heads = e.model.heads / step_shape.layout.tensor();
-  std::vector<std::vector<SparseRule>> rules(
-      static_cast<std::size_t>(step_shape.layers * step_shape.pipeline.chunks));
+  std::vector<std::vector<SparseRule>> rules(static_cast<std::size_t>(step_shape.rank_layers()));
   for (std::size_t layer = 0; layer < rules.size(); ++layer) {
     const int of_model = step_shape.model_layer(at.pipeline, static_cast<int>(layer));
     for (std::int64_t head = 0; head < heads; ++head) {
@@ -45,6 +46,14 @@ std::vector<std::vector<SparseRule>> head_rules(const config::Experiment& e,
   }
   return rules;
 }
+
+/// What one rank or several know of a step; added up over all ranks it is the step's. Doubles only.
+struct StepSums {
+  double loss = 0;
+  double gradient_norm = 0, learning_rate = 0;  ///< of rank 0
+  double answers = 0, right = 0;
+  double kept = 0, all = 0;  ///< mass of the sampled layer's pairs
+};
 
 /// Returns zero counts for every place (layer, length) for which the step's plans have an index.
 SparseCounts planned_counts(const program::StepPlan& plan, int layers) {
@@ -112,7 +121,7 @@ Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicato
       rotary_(rotary_table<Sum>(experiment, ledger)) {
   for (int half = 0; half < step_shape_.halves; ++half) {
     exchange_.push_back(std::make_unique<AttentionExchange<Real>>(
-        AttentionMessages{*groups_->inputs[at(half)], *groups_->results[at(half)]},
+        AttentionCommunicators{*groups_->inputs[at(half)], *groups_->results[at(half)]},
         step_shape_.layout.members(step_shape_.layout.pool_of(world.rank())),
         config::attention_shape(experiment.model, step_shape_.layout.tensor(),
                                 experiment.run.dtype),
@@ -141,7 +150,7 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
   world_.all_reduce(std::span(&high, 1), comm::Reduction::max);
   if (low != high) {
     fail(ExitCode::communication,
-         "ranks made different plans for step {} (rank {}: {:016x}, others {:016x} to {:016x}): "
+         "ranks made different plans for step {} (rank {}: {:016x}, all {:016x} to {:016x}): "
          "do all of them see the same corpus and program?",
          plan.batch.step, world_.rank(), plan.hash, low, high);
   }
@@ -150,7 +159,7 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
 template <typename Real>
 void Executor<Real>::bind(const program::StepPlan& plan) {
   fence();  // growing a buffer frees the old one, which waits for the device without run.timeout
-  const int layers = step_shape_.layers * step_shape_.pipeline.chunks;
+  const int layers = step_shape_.rank_layers();
   for (int half = 0; half < step_shape_.halves; ++half) {
     std::vector<const program::TickPlans*> ticks;
     for (const program::TickPlans& tick : plan.ticks) {
@@ -181,7 +190,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   loss_scale_ = 1.0 / static_cast<double>(std::max<std::int64_t>(1, plan.batch.targets()));
   tracer_.time_host(OtherEvent::bind_plan, [&] { bind(plan); });
   sampled_layer_ = sampled_layer(experiment_, plan.batch.step);
-  for (const Step& step : plan.program.steps) run_operation(step, plan);
+  for (const Instruction& instruction : plan.program.instructions) run_operation(instruction, plan);
   tracer_.set_context({});
   for (const auto& exchange : exchange_) exchange->finish();
   for (const auto& exchange : exchange_) exchange->require_all_computed();
@@ -194,25 +203,32 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
 
 template <typename Real>
 StepResult Executor<Real>::agree_on_result(const program::StepPlan& plan) {
-  std::array<double, 7> sums{};
+  StepSums mine;
   if (trainer_) {
     const auto answers = trainer_->losses().answers();
-    sums[0] = trainer_->loss_sum();
-    sums[3] = static_cast<double>(answers.size());
-    sums[4] = static_cast<double>(std::ranges::count(answers, 1u, &trace::AnswerLoss::hit));
+    mine.loss = trainer_->loss_sum();
+    mine.answers = static_cast<double>(answers.size());
+    mine.right = static_cast<double>(std::ranges::count(answers, 1u, &trace::AnswerLoss::hit));
   }
   if (world_.rank() == 0) {
-    sums[1] = trainer_->gradient_norm();
-    sums[2] = trainer_->learning_rate();
+    mine.gradient_norm = trainer_->gradient_norm();
+    mine.learning_rate = trainer_->learning_rate();
   }
   const exec::Recall& sampled = exchange_.front()->index().recall_of_step();
-  sums[5] = sampled.kept;
-  sums[6] = sampled.all;
-  world_.all_reduce(std::span<double>(sums), comm::Reduction::sum);
+  mine.kept = sampled.kept;
+  mine.all = sampled.all;
+  auto numbers = std::bit_cast<std::array<double, sizeof(StepSums) / sizeof(double)>>(mine);
+  world_.all_reduce(std::span<double>(numbers), comm::Reduction::sum);
+  const auto sums = std::bit_cast<StepSums>(numbers);
   std::optional<StepResult::Recall> recall;
-  if (sums[6] > 0) recall = {sampled_layer_, sums[5] / sums[6]};
-  return {sums[0] * loss_scale_, sums[1], sums[2], std::llround(sums[3]), std::llround(sums[4]),
-          agree_on_counts(plan), recall};
+  if (sums.all > 0) recall = {sampled_layer_, sums.kept / sums.all};
+  return {sums.loss * loss_scale_,
+          sums.gradient_norm,
+          sums.learning_rate,
+          std::llround(sums.answers),
+          std::llround(sums.right),
+          agree_on_counts(plan),
+          recall};
 }
 
 /// Sums pattern counts over a pool and takes the largest over tensor ranks: these compute the same
@@ -261,46 +277,47 @@ std::vector<trace::AnswerLoss> Executor<Real>::answer_losses() const {
 }
 
 template <typename Real>
-void Executor<Real>::run_operation(const Step& step, const program::StepPlan& plan) {
-  tracer_.set_context(program::context_of(step, step_shape_.halves));
-  const Tracer::Doing doing(tracer_, step.operation);
+void Executor<Real>::run_operation(const Instruction& instruction, const program::StepPlan& plan) {
+  tracer_.set_context(program::context_of(instruction, step_shape_.halves));
+  const Tracer::Doing doing(tracer_, instruction.operation);
   const auto run = [&] {
-    if (program::is_attention(step.operation)) return run_attention(step);
+    if (program::is_attention(instruction.operation)) return run_attention(instruction);
     const HomeRows& home =
-        exchange_.front()->binding(std::max(step.plan, 0) / step_shape_.halves).home;
-    trainer_->run(step, plan, home);
-    if (step.operation == program::Operation::attention_outputs &&
-        step.pass == program::Pass::forward && !step.recompute) {
-      const AttentionContext<Real> context = context_of(step);
+        exchange_.front()->binding(std::max(instruction.plan, 0) / step_shape_.halves).home;
+    trainer_->run(instruction, plan, home);
+    if (instruction.operation == program::Operation::attention_outputs &&
+        instruction.pass == program::Pass::forward && !instruction.recompute) {
+      const AttentionContext<Real> context = context_of(instruction);
       if (context.sampled) exchange_.front()->index().sample(context);
     }
   };
-  program::describe(step.operation).whole ? run() : tracer_.time_if_long(step.operation, run);
-  if (program::is_attention(step.operation)) return;
+  program::describe(instruction.operation).whole ? run()
+                                                 : tracer_.time_if_long(instruction.operation, run);
+  if (program::is_attention(instruction.operation)) return;
   tracer_.time_if_long(OtherEvent::progress, [&] { groups_->pool->progress(); });
 }
 
 template <typename Real>
-AttentionContext<Real> Executor<Real>::context_of(const Step& step) {
+AttentionContext<Real> Executor<Real>::context_of(const Instruction& instruction) {
   AttentionContext<Real> context;
-  context.tick = step.plan / step_shape_.halves;
-  context.layer = step.layer;
-  context.pass = step.pass;
-  context.recompute = step.recompute;
-  const int layers = step_shape_.layers * step_shape_.pipeline.chunks;
-  context.copy = std::max(step.buffer, 0) * layers + step.layer;
+  context.plan = instruction.plan / step_shape_.halves;
+  context.layer = instruction.layer;
+  context.pass = instruction.pass;
+  context.recompute = instruction.recompute;
+  const int layers = step_shape_.rank_layers();
+  context.copy = std::max(instruction.buffer, 0) * layers + instruction.layer;
   const int stage = trainer_ ? step_shape_.layout.coordinates(world_.rank()).pipeline : 0;
-  context.sampled = step_shape_.model_layer(stage, step.layer) == sampled_layer_;
-  if (!rules_.empty()) context.rules = rules_[at(step.layer)];
-  if (step.buffer >= 0) context.home = trainer_->attention_buffers(step);
+  context.sampled = step_shape_.model_layer(stage, instruction.layer) == sampled_layer_;
+  if (!rules_.empty()) context.rules = rules_[at(instruction.layer)];
+  if (instruction.buffer >= 0) context.home = trainer_->attention_buffers(instruction);
   return context;
 }
 
 template <typename Real>
-void Executor<Real>::run_attention(const Step& step) {
-  AttentionExchange<Real>& exchange = *exchange_[at(step.half)];
-  exchange.set_context(context_of(step));
-  exchange.run(step.operation, step.stage);
+void Executor<Real>::run_attention(const Instruction& instruction) {
+  AttentionExchange<Real>& exchange = *exchange_[at(instruction.half)];
+  exchange.set_context(context_of(instruction));
+  exchange.run(instruction.operation, instruction.stage);
 }
 
 template <typename Real>

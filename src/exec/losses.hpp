@@ -34,8 +34,8 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
 
 // --- Losses ---
 
-// Losses of a step by the position of the target in its document, and losses of answers to
-// questions: rows of this rank's trace.
+// Losses of a step by the place of the token before the target in its document, and losses of
+// answers to questions: rows of this rank's trace.
 
 class LossRecord {
  public:

@@ -86,10 +86,10 @@ std::int64_t attention_ends(std::span<const program::TickPlans> ticks, Rank in_p
     for (const program::Pass pass : {program::Pass::forward, program::Pass::backward}) {
       const program::Traffic& traffic = tick.traffic(pass);
       for (int stage = 0; stage < traffic.stages(); ++stage) {
-        for (const program::Flow& flow : traffic.flows(stage)) {
-          if (flow.results != results) continue;
-          if (flow.from == in_pool) ends.emplace(flow.to, true);
-          if (flow.to == in_pool) ends.emplace(flow.from, false);
+        for (const program::PlannedMessage& planned : traffic.messages(stage)) {
+          if (planned.results != results) continue;
+          if (planned.from == in_pool) ends.emplace(planned.to, true);
+          if (planned.to == in_pool) ends.emplace(planned.from, false);
         }
       }
     }
@@ -190,7 +190,7 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepS
   const program::Layout& layout = step_shape.layout;
   MemoryEstimate memory;
   std::int64_t rows = 0;
-  const int copies = program.buffers * step_shape.layers * step_shape.pipeline.chunks;
+  const int copies = program.buffers * step_shape.rank_layers();
   for (int half = 0; half < step_shape.halves; ++half) {
     add_exchange(ticks, layout.in_pool(program.rank), half, layout.tensor(), copies, memory, rows);
   }

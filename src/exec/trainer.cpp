@@ -12,10 +12,10 @@
 namespace cadenza::exec {
 namespace {
 
+using program::Instruction;
 using program::Operation;
 using program::OtherEvent;
 using program::Pass;
-using program::Step;
 
 /// Returns the elements whose optimizer state this rank keeps.
 std::vector<Range> owned_elements(const model::ParameterTable& table, bool shards,
@@ -75,122 +75,127 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
 }
 
 template <typename Real>
-void Trainer<Real>::run(const Step& step, const program::StepPlan& plan, const HomeRows& home) {
+void Trainer<Real>::run(const Instruction& instruction, const program::StepPlan& plan,
+                        const HomeRows& home) {
   struct Call {
-    const Step& step;
+    const Instruction& instruction;
     const program::StepPlan& plan;
     const HomeRows& home;
     Range all() const { return {0, home.rows()}; }
-    Range half() const { return home.halves[at(step.half)]; }
+    Range half() const { return home.halves[at(instruction.half)]; }
   };
   using Handler = void (*)(Trainer&, const Call&);
   constexpr Handler run_layer = [](Trainer& t, const Call& c) {
-    t.run_rows(c.step, c.half(), [&](Range rows) { t.run_layer(c.step, rows); });
+    t.run_rows(c.instruction, c.half(), [&](Range rows) { t.run_layer(c.instruction, rows); });
   };
   static constexpr auto kHandlers = program::handlers_of<Handler>(
       program::Actor::trainer,
-      {{Operation::load, [](Trainer& t, const Call& c) { t.load(c.step, c.plan, c.home); }},
+      {{Operation::load, [](Trainer& t, const Call& c) { t.load(c.instruction, c.plan, c.home); }},
        {Operation::embed,
         [](Trainer& t, const Call& c) {
-          t.run_rows(c.step, c.half(), [&](Range rows) { t.llama_->embed(c.step.buffer, rows); });
+          t.run_rows(c.instruction, c.half(),
+                     [&](Range rows) { t.llama_->embed(c.instruction.buffer, rows); });
         }},
        {Operation::post_receive,
         [](Trainer& t, const Call& c) {
-          t.streams_.post_receive(c.step, t.llama_->boundary_elements(c.all()));
+          t.streams_.post_receive(c.instruction, t.llama_->boundary_elements(c.all()));
         }},
-       {Operation::receive, [](Trainer& t, const Call& c) { t.receive(c.step, c.all()); }},
-       {Operation::send, [](Trainer& t, const Call& c) { t.send(c.step, c.all()); }},
+       {Operation::receive, [](Trainer& t, const Call& c) { t.receive(c.instruction, c.all()); }},
+       {Operation::send, [](Trainer& t, const Call& c) { t.send(c.instruction, c.all()); }},
        {Operation::attention_inputs, run_layer},
        {Operation::attention_outputs, run_layer},
        {Operation::loss,
         [](Trainer& t, const Call& c) {
-          t.run_rows(c.step, c.half(), [&](Range rows) { t.add_loss(c.step, rows); });
+          t.run_rows(c.instruction, c.half(), [&](Range rows) { t.add_loss(c.instruction, rows); });
         }},
        {Operation::embed_gradient,
         [](Trainer& t, const Call& c) {
-          t.run_rows(c.step, c.half(),
-                     [&](Range rows) { t.llama_->embed_gradient(c.step.buffer, rows); });
+          t.run_rows(c.instruction, c.half(),
+                     [&](Range rows) { t.llama_->embed_gradient(c.instruction.buffer, rows); });
         }},
        {Operation::reduce_layer,
-        [](Trainer& t, const Call& c) { t.gradients_.post_layer(c.step.layer); }},
-       {Operation::reduce_gradients, [](Trainer& t, const Call& c) { t.reduce(c.step); }},
+        [](Trainer& t, const Call& c) { t.gradients_.post_layer(c.instruction.layer); }},
+       {Operation::reduce_gradients, [](Trainer& t, const Call& c) { t.reduce(c.instruction); }},
        {Operation::gradient_norm, [](Trainer& t, const Call&) { t.measure_gradient(); }},
        {Operation::optimize, [](Trainer& t, const Call& c) { t.optimize(c.plan.batch.step); }},
        {Operation::gather_parameters, [](Trainer& t, const Call&) { t.gather_parameters(); }}});
-  kHandlers[at(step.operation)](*this, {step, plan, home});
+  kHandlers[at(instruction.operation)](*this, {instruction, plan, home});
 }
 
 template <typename Real>
-void Trainer<Real>::load(const Step& step, const program::StepPlan& plan, const HomeRows& home) {
-  tracer_.time(step.operation, {}, [&] {
-    const program::TickPlans& tick = plan.ticks[at(step.plan)];
+void Trainer<Real>::load(const Instruction& instruction, const program::StepPlan& plan,
+                         const HomeRows& home) {
+  tracer_.time(instruction.operation, {}, [&] {
+    const program::TickPlans& tick = plan.ticks[at(instruction.plan)];
     const int group = layout_.in_pool(world_.rank()) / layout_.context();
     const data::Microbatch& microbatch =
-        program::microbatch_of(layout_, plan.batch, at_.data, step.microbatch);
+        program::microbatch_of(layout_, plan.batch, at_.data, instruction.microbatch);
     read_rows(corpus_, microbatch, tick.forward.workload, tick.first_document[at(group)], home,
-              batch_, places_[at(step.buffer)]);
-    llama_->set_batch(step.buffer, batch_);
+              batch_, places_[at(instruction.buffer)]);
+    llama_->set_batch(instruction.buffer, batch_);
   });
 }
 
 template <typename Real>
 template <typename Compute>
-void Trainer<Real>::run_rows(const Step& step, Range rows, Compute compute) {
+void Trainer<Real>::run_rows(const Instruction& instruction, Range rows, Compute compute) {
   if (rows.empty()) return;
-  const double flops = shapes_.work(step, world_.rank(), rows.size()).flops();
-  tensor_.begin(shapes_.collectives(step, world_.rank(), rows.size()));
-  tracer_.time(step.operation, {0, flops}, [&] { compute(rows); });
-  tensor_.end(step.operation);
-  if (step.operation == Operation::loss) tracer_.sample_memory();
+  const double flops = shapes_.work(instruction, world_.rank(), rows.size()).flops();
+  tensor_.begin(shapes_.collectives(instruction, world_.rank(), rows.size()));
+  tracer_.time(instruction.operation, {0, flops}, [&] { compute(rows); });
+  tensor_.end(instruction.operation);
+  if (instruction.operation == Operation::loss) tracer_.sample_memory();
 }
 
 template <typename Real>
-void Trainer<Real>::add_loss(const Step& step, Range rows) {
-  const double sum = llama_->loss(step.buffer, rows, loss_scale_);
+void Trainer<Real>::add_loss(const Instruction& instruction, Range rows) {
+  const double sum = llama_->loss(instruction.buffer, rows, loss_scale_);
   if (at_.tensor > 0) return;  // tensor rank 0 counts the same sum
   loss_sum_ += sum;
-  losses_.add(places_[at(step.buffer)], rows, llama_->token_losses(rows));
+  losses_.add(places_[at(instruction.buffer)], rows, llama_->token_losses(rows));
 }
 
 template <typename Real>
-void Trainer<Real>::run_layer(const Step& step, Range rows) {
-  const bool inputs = step.operation == Operation::attention_inputs;
-  if (step.recompute) {
-    inputs ? llama_->recompute_inputs(step.buffer, step.layer, rows)
-           : llama_->recompute_outputs(step.buffer, step.layer, rows);
-  } else if (step.pass == Pass::forward) {
-    inputs ? llama_->attention_inputs(step.buffer, step.layer, rows)
-           : llama_->attention_outputs(step.buffer, step.layer, rows);
+void Trainer<Real>::run_layer(const Instruction& instruction, Range rows) {
+  const bool inputs = instruction.operation == Operation::attention_inputs;
+  if (instruction.recompute) {
+    inputs ? llama_->recompute_inputs(instruction.buffer, instruction.layer, rows)
+           : llama_->recompute_outputs(instruction.buffer, instruction.layer, rows);
+  } else if (instruction.pass == Pass::forward) {
+    inputs ? llama_->attention_inputs(instruction.buffer, instruction.layer, rows)
+           : llama_->attention_outputs(instruction.buffer, instruction.layer, rows);
   } else {
-    inputs ? llama_->attention_inputs_gradient(step.buffer, step.layer, rows)
-           : llama_->attention_outputs_gradient(step.buffer, step.layer, rows);
+    inputs ? llama_->attention_inputs_gradient(instruction.buffer, instruction.layer, rows)
+           : llama_->attention_outputs_gradient(instruction.buffer, instruction.layer, rows);
   }
 }
 
 template <typename Real>
-void Trainer<Real>::send(const Step& step, Range rows) {
-  streams_.send(step, llama_->boundary_elements(rows), [&](Sum* to) {
+void Trainer<Real>::send(const Instruction& instruction, Range rows) {
+  streams_.send(instruction, llama_->boundary_elements(rows), [&](Sum* to) {
     if (rows.empty()) return;
-    step.pass == Pass::forward ? llama_->output(step.buffer, rows, to) : llama_->gradient(rows, to);
+    instruction.pass == Pass::forward ? llama_->output(instruction.buffer, rows, to)
+                                      : llama_->gradient(rows, to);
   });
 }
 
 template <typename Real>
-void Trainer<Real>::receive(const Step& step, Range rows) {
-  streams_.receive(step, llama_->boundary_elements(rows), [&](const Sum* from) {
+void Trainer<Real>::receive(const Instruction& instruction, Range rows) {
+  streams_.receive(instruction, llama_->boundary_elements(rows), [&](const Sum* from) {
     if (rows.empty()) return;
-    step.pass == Pass::forward ? llama_->set_input(step.buffer, rows, from)
-                               : llama_->set_gradient(rows, from);
+    instruction.pass == Pass::forward ? llama_->set_input(instruction.buffer, rows, from)
+                                      : llama_->set_gradient(rows, from);
   });
 }
 
 template <typename Real>
-void Trainer<Real>::reduce(const Step& step) {
+void Trainer<Real>::reduce(const Instruction& instruction) {
   const std::int64_t bytes = parameters_.table.elements * static_cast<std::int64_t>(sizeof(Sum));
-  tensor_.begin(shapes_.collectives(step, world_.rank(), 0));
+  tensor_.begin(shapes_.collectives(instruction, world_.rank(), 0));
   if (layout_.tensor() > 1) llama_->reduce_norm_gradients();
-  tensor_.end(step.operation);
-  tracer_.time_collective(*groups_.replicas, step.operation, {bytes}, [&] { gradients_.finish(); });
+  tensor_.end(instruction.operation);
+  tracer_.time_collective(*groups_.replicas, instruction.operation, {bytes},
+                          [&] { gradients_.finish(); });
 }
 
 template <typename Real>

@@ -54,11 +54,12 @@ class Trainer {
   /// Prepares a step: makes room for its microbatches and zeroes gradients.
   void begin_step(const program::StepPlan& plan, std::int64_t rows, double loss_scale);
   /// Runs an operation of the program that is not attention.
-  /// @param home  rows of this rank's tokens in the step's microbatch
-  void run(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
+  /// @param home  rows of this rank's tokens in the instruction's microbatch
+  void run(const program::Instruction& instruction, const program::StepPlan& plan,
+           const HomeRows& home);
 
-  model::AttentionBuffers<Real> attention_buffers(const program::Step& step) {
-    return llama_->attention_buffers(step.buffer, step.layer);
+  model::AttentionBuffers<Real> attention_buffers(const program::Instruction& instruction) {
+    return llama_->attention_buffers(instruction.buffer, instruction.layer);
   }
   const model::Parameters<Real>& parameters() const { return parameters_; }
   double loss_sum() const { return loss_sum_; }  ///< of this rank in this step so far
@@ -75,14 +76,15 @@ class Trainer {
   void read_checkpoint(const model::CheckpointReader& checkpoint) { checkpoint.read(parameters_); }
 
  private:
-  void load(const program::Step& step, const program::StepPlan& plan, const HomeRows& home);
+  void load(const program::Instruction& instruction, const program::StepPlan& plan,
+            const HomeRows& home);
   template <typename Compute>
-  void run_rows(const program::Step& step, Range rows, Compute compute);
-  void add_loss(const program::Step& step, Range rows);
-  void run_layer(const program::Step& step, Range rows);
-  void send(const program::Step& step, Range rows);
-  void receive(const program::Step& step, Range rows);
-  void reduce(const program::Step& step);
+  void run_rows(const program::Instruction& instruction, Range rows, Compute compute);
+  void add_loss(const program::Instruction& instruction, Range rows);
+  void run_layer(const program::Instruction& instruction, Range rows);
+  void send(const program::Instruction& instruction, Range rows);
+  void receive(const program::Instruction& instruction, Range rows);
+  void reduce(const program::Instruction& instruction);
   void gather_parameters();
   void measure_gradient();
   void optimize(std::int64_t step);

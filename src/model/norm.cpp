@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Root-mean-square normalisation, fused with the preceding addition to the residual stream, and the
-// sums in a fixed order that it and the optimizer use.
+// memory of the sums in a fixed order (vector_loops.hpp) of the loss and the gradient norm.
 #include <algorithm>
 #include <type_traits>
 

@@ -52,7 +52,7 @@ class Mirror {
       const std::span<const Home> homes = homes_.of(task.document);
       if (homes.size() == 1 && homes.front().rank == placed.server) continue;
       queries_.push_back({task.document, placed.server, task.q, task.heads, index});
-      keys_.push_back({task.document, placed.server, task.k, key_heads(shape_, task.heads), index});
+      keys_.push_back({task.document, placed.server, task.k, shape_.key_heads(task.heads), index});
     }
   }
 

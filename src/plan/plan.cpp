@@ -127,11 +127,6 @@ bool is_result(Tensor what, Pass pass) {
   return is_result(what) && (pass == Pass::forward || what != Tensor::lse);
 }
 
-Range key_heads(const AttentionShape& shape, Range heads) {
-  const std::int64_t group = shape.group();
-  return {heads.begin / group, (heads.end + group - 1) / group};
-}
-
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads) {
   const bool statistic = what == Tensor::lse || what == Tensor::delta;
   const int size = statistic || is_result(what) ? shape.accumulator_bytes : shape.element_bytes;

@@ -9,16 +9,18 @@
 namespace cadenza::program {
 namespace {
 
-void add(std::vector<Step>& steps, Step place, Operation operation, std::size_t stage) {
+void add(std::vector<Instruction>& instructions, Instruction place, Operation operation,
+         std::size_t stage) {
   place.operation = operation;
   place.stage = static_cast<int>(stage);
-  steps.push_back(place);
+  instructions.push_back(place);
 }
 
 }  // namespace
 
 AttentionOperations::AttentionOperations(const TickPlans& plans, Pass pass, Rank self) {
   const Traffic& traffic = plans.traffic(pass);
+  end_of_tasks_ = static_cast<std::size_t>(traffic.end_of_tasks(self));
   for (int s = 0; s < traffic.stages(); ++s) stages_.push_back(traffic.of(self, s));
   const Traffic& index = plans.index_traffic(pass);
   if (index.stages() == 0) return;
@@ -29,51 +31,51 @@ AttentionOperations::AttentionOperations(const TickPlans& plans, Pass pass, Rank
   }
 }
 
-void AttentionOperations::add_index_start(const Step& place, std::vector<Step>& steps) const {
+void AttentionOperations::add_index_start(const Instruction& place,
+                                          std::vector<Instruction>& instructions) const {
   if (place.recompute || rounds_.empty() || !rounds_.front().messages.inputs) return;
-  add(steps, place, Operation::post_index, 0);
+  add(instructions, place, Operation::post_index, 0);
 }
 
-void AttentionOperations::add_index(const Step& place, std::vector<Step>& steps) const {
+void AttentionOperations::add_index(const Instruction& place,
+                                    std::vector<Instruction>& instructions) const {
   for (std::size_t r = place.recompute ? rounds_.size() - 1 : 0; r < rounds_.size(); ++r) {
     const Round& round = rounds_[r];
-    if (r > 0 && round.messages.inputs) add(steps, place, Operation::post_index, r);
-    if (round.messages.inputs_arrive) add(steps, place, Operation::wait_index, r);
-    if (round.works && !place.recompute) add(steps, place, Operation::estimate, r);
+    if (r > 0 && round.messages.inputs) add(instructions, place, Operation::post_index, r);
+    if (round.messages.inputs_arrive) add(instructions, place, Operation::wait_index, r);
+    if (round.works && !place.recompute) add(instructions, place, Operation::estimate, r);
   }
 }
 
-std::size_t AttentionOperations::end_of_tasks() const {
-  std::size_t end = stages_.size();
-  while (end > 0 && stages_[end - 1].tasks.empty() && !stages_[end - 1].inputs) --end;
-  return end;
-}
-
-void AttentionOperations::add_start(const Step& place, std::vector<Step>& steps) const {
+void AttentionOperations::add_start(const Instruction& place,
+                                    std::vector<Instruction>& instructions) const {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    if (stages_[s].inputs && stages_[s].ready < 0) add(steps, place, Operation::post, s);
+    if (stages_[s].inputs && stages_[s].ready < 0) add(instructions, place, Operation::post, s);
   }
 }
 
-void AttentionOperations::add_tasks(const Step& place, std::vector<Step>& steps) const {
-  const std::size_t end = end_of_tasks();
+void AttentionOperations::add_tasks(const Instruction& place,
+                                    std::vector<Instruction>& instructions) const {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const Part& stage = stages_[s];
-    if (stage.inputs_arrive) add(steps, place, Operation::wait, s);
+    if (stage.inputs_arrive) add(instructions, place, Operation::wait, s);
     for (std::size_t later = s + 1; later < stages_.size(); ++later) {
-      if (stages_[later].ready == static_cast<int>(s)) add(steps, place, Operation::post, later);
+      if (stages_[later].ready == static_cast<int>(s))
+        add(instructions, place, Operation::post, later);
     }
-    if (!stage.tasks.empty()) add(steps, place, Operation::attend, s);
+    if (!stage.tasks.empty()) add(instructions, place, Operation::attend, s);
     if (s + 1 < stages_.size() && stages_[s + 1].results) {
-      add(steps, place, Operation::post_results, s + 1);
+      add(instructions, place, Operation::post_results, s + 1);
     }
-    if (stage.results_arrive && s < end) add(steps, place, Operation::wait_results, s);
+    if (stage.results_arrive && s < end_of_tasks_)
+      add(instructions, place, Operation::wait_results, s);
   }
 }
 
-void AttentionOperations::add_end(const Step& place, std::vector<Step>& steps) const {
-  for (std::size_t s = end_of_tasks(); s < stages_.size(); ++s) {
-    if (stages_[s].results_arrive) add(steps, place, Operation::wait_results, s);
+void AttentionOperations::add_end(const Instruction& place,
+                                  std::vector<Instruction>& instructions) const {
+  for (std::size_t s = end_of_tasks_; s < stages_.size(); ++s) {
+    if (stages_[s].results_arrive) add(instructions, place, Operation::wait_results, s);
   }
 }
 

@@ -20,29 +20,28 @@ class AttentionOperations {
   // `place` has the tick, layer, half, ... of the operations that are added.
 
   /// Adds the post of the first index round.
-  void add_index_start(const Step& place, std::vector<Step>& steps) const;
+  void add_index_start(const Instruction& place, std::vector<Instruction>& instructions) const;
   /// Adds the rounds of the index of sparse documents, up to the patterns that this rank needs. A
   /// recomputed pass only gets the patterns, from their owners.
-  void add_index(const Step& place, std::vector<Step>& steps) const;
+  void add_index(const Instruction& place, std::vector<Instruction>& instructions) const;
 
   /// Adds the posts of stages whose inputs are at home (or are only received here): they are under
   /// way while tasks run that do not need them.
-  void add_start(const Step& place, std::vector<Step>& steps) const;
+  void add_start(const Instruction& place, std::vector<Instruction>& instructions) const;
   /// Adds all tasks, stage by stage. Inputs that this rank sends on leave as soon as they arrive,
   /// before the tasks that use them; results leave as soon as their tasks are done.
-  void add_tasks(const Step& place, std::vector<Step>& steps) const;
+  void add_tasks(const Instruction& place, std::vector<Instruction>& instructions) const;
   /// Adds the waits for results that arrive after the last task.
-  void add_end(const Step& place, std::vector<Step>& steps) const;
+  void add_end(const Instruction& place, std::vector<Instruction>& instructions) const;
 
  private:
-  std::size_t end_of_tasks() const;
-
   /// A rank's part in an index round.
   struct Round {
     Part messages;
     bool works = false;
   };
 
+  std::size_t end_of_tasks_ = 0;  ///< Traffic::end_of_tasks
   std::vector<Part> stages_;
   std::vector<Round> rounds_;
 };

@@ -47,48 +47,51 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       ffn_(static_cast<double>(model_.ffn) / layout.tensor()),
       vocab_(static_cast<double>(model_.vocab) / layout.tensor()) {}
 
-OperationWork OperationShapes::work(const Step& step, Rank rank, std::int64_t rows) const {
+OperationWork OperationShapes::work(const Instruction& instruction, Rank rank,
+                                    std::int64_t rows) const {
   using Shapes = OperationShapes;
-  using Work = OperationWork (*)(const Shapes&, const Step&, Rank, double);
+  using Work = OperationWork (*)(const Shapes&, const Instruction&, Rank, double);
   static constexpr auto kWork = handlers_of<Work>(
       [](const OperationInfo& info) { return info.has_shape; },
       {{Operation::load,  // three numbers per token, written and copied
-        [](const Shapes&, const Step&, Rank, double rows) -> OperationWork {
+        [](const Shapes&, const Instruction&, Rank, double rows) -> OperationWork {
           return {{}, rows * 3 * 4 * 2};
         }},
        {Operation::embed,  // a tensor rank reads the rows of its part of the vocabulary
-        [](const Shapes& s, const Step&, Rank, double rows) -> OperationWork {
+        [](const Shapes& s, const Instruction&, Rank, double rows) -> OperationWork {
           return {{}, rows * s.width_ * (1.0 + 1.0 / s.layout_.tensor()) * s.sum_};
         }},
        {Operation::embed_gradient,
-        [](const Shapes& s, const Step&, Rank, double rows) -> OperationWork {
+        [](const Shapes& s, const Instruction&, Rank, double rows) -> OperationWork {
           return {{}, rows * s.width_ * 3 / s.layout_.tensor() * s.sum_};
         }},
        {Operation::attention_inputs,
-        [](const Shapes& s, const Step& step, Rank, double rows) {
-          return is_gradient(step) ? s.attention_inputs_gradient(rows)
-                                   : s.attention_inputs(step, rows);
+        [](const Shapes& s, const Instruction& instruction, Rank, double rows) {
+          return is_gradient(instruction) ? s.attention_inputs_gradient(rows)
+                                          : s.attention_inputs(instruction, rows);
         }},
        {Operation::attention_outputs,
-        [](const Shapes& s, const Step& step, Rank, double rows) {
-          return is_gradient(step) ? s.attention_outputs_gradient(rows)
-                                   : s.attention_outputs(step, rows);
+        [](const Shapes& s, const Instruction& instruction, Rank, double rows) {
+          return is_gradient(instruction) ? s.attention_outputs_gradient(rows)
+                                          : s.attention_outputs(instruction, rows);
         }},
        {Operation::begin_attention,
-        [](const Shapes& s, const Step&, Rank, double rows) -> OperationWork {
+        [](const Shapes& s, const Instruction&, Rank, double rows) -> OperationWork {
           return {{}, rows * (s.queries_ * (s.sum_ + s.element_) + s.heads_ * s.sum_)};
         }},
        {Operation::loss,
-        [](const Shapes& s, const Step&, Rank, double rows) { return s.loss(rows); }},
+        [](const Shapes& s, const Instruction&, Rank, double rows) { return s.loss(rows); }},
        {Operation::gradient_norm,
-        [](const Shapes& s, const Step&, Rank rank, double) -> OperationWork {
+        [](const Shapes& s, const Instruction&, Rank rank, double) -> OperationWork {
           return {{}, s.owned_elements(rank) * s.sum_};
         }},
-       {Operation::optimize, [](const Shapes& s, const Step&, Rank rank, double) -> OperationWork {
+       {Operation::optimize,
+        [](const Shapes& s, const Instruction&, Rank rank, double) -> OperationWork {
           return {{}, s.optimizer_bytes(rank)};
         }}});
-  const Work work = kWork[at(step.operation)];
-  return work != nullptr ? work(*this, step, rank, static_cast<double>(rows)) : OperationWork{};
+  const Work work = kWork[at(instruction.operation)];
+  return work != nullptr ? work(*this, instruction, rank, static_cast<double>(rows))
+                         : OperationWork{};
 }
 
 std::int64_t OperationShapes::stream_bytes(std::int64_t rows) const {
@@ -104,10 +107,10 @@ double OperationShapes::norm_gradient_bytes(double rows) const {
   return rows / layout_.tensor() * width_ * (4 * sum_ + 2 * element_);
 }
 
-OperationWork OperationShapes::attention_inputs(const Step& step, double rows) const {
+OperationWork OperationShapes::attention_inputs(const Instruction& instruction, double rows) const {
   const double rotation = rows * keys_ * 2 * element_;
   const double empty_outputs = rows * (queries_ + heads_) * sum_;
-  const double residual = step.recompute ? rows / layout_.tensor() * width_ * 2 * sum_ : 0.0;
+  const double residual = instruction.recompute ? rows / layout_.tensor() * width_ * 2 * sum_ : 0.0;
   return {
       {forward(rows, queries_, width_), forward(rows, keys_, width_), forward(rows, keys_, width_)},
       norm_bytes(rows) - residual + rotation + empty_outputs};
@@ -120,10 +123,11 @@ OperationWork OperationShapes::attention_inputs_gradient(double rows) const {
   return work;
 }
 
-OperationWork OperationShapes::attention_outputs(const Step& step, double rows) const {
+OperationWork OperationShapes::attention_outputs(const Instruction& instruction,
+                                                 double rows) const {
   OperationWork work{{forward(rows, width_, queries_), forward(rows, 2 * ffn_, width_)},
                      norm_bytes(rows)};
-  if (step.recompute) return work;  // only as far as the gradient needs it
+  if (instruction.recompute) return work;  // only as far as the gradient needs it
   work.products.push_back(forward(rows, width_, ffn_));
   work.bytes += rows * 3 * ffn_ * element_;
   return work;
@@ -183,10 +187,11 @@ double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass 
   std::vector<Rank> tensor_group(static_cast<std::size_t>(layout.tensor()));
   std::iota(tensor_group.begin(), tensor_group.end(), 0);
   double seconds = 0;
-  for (const Step& step : layer_steps(e)) {
-    if (step.pass != pass) continue;
-    seconds += seconds_of(step, shapes.work(step, 0, rows), rates);
-    for (const TensorCollective& collective : shapes.collectives(step, 0, rows)) {
+  for (const Instruction& instruction : layer_instructions(e)) {
+    const Pass runs_in = instruction.recompute ? Pass::backward : instruction.pass;
+    if (runs_in != pass) continue;
+    seconds += seconds_of(instruction, shapes.work(instruction, 0, rows), rates);
+    for (const TensorCollective& collective : shapes.collectives(instruction, 0, rows)) {
       seconds +=
           rates.collective(collective.what, static_cast<double>(collective.bytes), tensor_group);
     }
@@ -196,34 +201,35 @@ double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass 
 
 }  // namespace
 
-double seconds_of(const Step& step, const OperationWork& work, const cost::Rates& rates) {
-  double seconds = work.bytes / element_wise_rate(rates.machine().element_wise, step);
+double seconds_of(const Instruction& instruction, const OperationWork& work,
+                  const cost::Rates& rates) {
+  double seconds = work.bytes / element_wise_rate(rates.machine().element_wise, instruction);
   for (const Product& product : work.products) seconds += rates.product_seconds(product);
   return seconds;
 }
 
-std::vector<Step> layer_steps(const config::Experiment& e) {
-  const auto step = [](Operation operation, Pass pass, bool recompute = false) {
-    Step s;
+std::vector<Instruction> layer_instructions(const config::Experiment& e) {
+  const auto make = [](Operation operation, Pass pass, bool recompute = false) {
+    Instruction s;
     s.operation = operation;
     s.pass = pass;
     s.recompute = recompute;
     s.tick = 0;
     return s;
   };
-  std::vector<Step> steps = {step(Operation::attention_inputs, Pass::forward),
-                             step(Operation::attention_outputs, Pass::forward),
-                             step(Operation::attention_outputs, Pass::backward),
-                             step(Operation::begin_attention, Pass::backward),
-                             step(Operation::attention_inputs, Pass::backward)};
+  std::vector<Instruction> instructions = {make(Operation::attention_inputs, Pass::forward),
+                                           make(Operation::attention_outputs, Pass::forward),
+                                           make(Operation::attention_outputs, Pass::backward),
+                                           make(Operation::begin_attention, Pass::backward),
+                                           make(Operation::attention_inputs, Pass::backward)};
   using config::Recompute;
   if (e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer) {
-    steps.push_back(step(Operation::attention_inputs, Pass::forward, true));
+    instructions.push_back(make(Operation::attention_inputs, Pass::forward, true));
   }
   if (e.run.recompute == Recompute::layer) {
-    steps.push_back(step(Operation::attention_outputs, Pass::forward, true));
+    instructions.push_back(make(Operation::attention_outputs, Pass::forward, true));
   }
-  return steps;
+  return instructions;
 }
 
 cost::Pool planning_pool(const config::Experiment& experiment, const config::Machine& machine,
@@ -236,16 +242,16 @@ cost::Pool planning_pool(const config::Experiment& experiment, const config::Mac
   return pool;
 }
 
-double* rate_of(config::ElementWise& rates, const Step& step) {
-  const OperationInfo& info = describe(step.operation);
+double* rate_of(config::ElementWise& rates, const Instruction& instruction) {
+  const OperationInfo& info = describe(instruction.operation);
   if (info.rate != nullptr) return &(rates.*info.rate);
   if (info.pass_rates == nullptr) return nullptr;
   config::PassRates& of = rates.*info.pass_rates;
-  return step.pass == Pass::forward ? &of.forward : &of.backward;
+  return instruction.pass == Pass::forward ? &of.forward : &of.backward;
 }
 
-double element_wise_rate(config::ElementWise rates, const Step& step) {
-  const double* rate = rate_of(rates, step);
+double element_wise_rate(config::ElementWise rates, const Instruction& instruction) {
+  const double* rate = rate_of(rates, instruction);
   return rate != nullptr && *rate > 0 ? *rate : rates.bytes_per_second;
 }
 
@@ -274,13 +280,14 @@ class Sequence {
   std::vector<TensorCollective> list_;
 };
 
-void add_attention_inputs(const Step& step, Sequence& sequence) {
-  if (is_gradient(step)) sequence.reduce();
+void add_attention_inputs(const Instruction& instruction, Sequence& sequence) {
+  if (is_gradient(instruction)) sequence.reduce();
   sequence.gather();
 }
 
-void add_attention_outputs(const Step& step, config::Recompute recompute, Sequence& sequence) {
-  if (is_gradient(step)) {
+void add_attention_outputs(const Instruction& instruction, config::Recompute recompute,
+                           Sequence& sequence) {
+  if (is_gradient(instruction)) {
     if (recompute == config::Recompute::mlp) sequence.gather();
     sequence.gather();
     sequence.reduce();
@@ -290,7 +297,7 @@ void add_attention_outputs(const Step& step, config::Recompute recompute, Sequen
   }
   sequence.reduce();
   sequence.gather();
-  if (!step.recompute) sequence.reduce();  // only as far as the gradient needs it
+  if (!instruction.recompute) sequence.reduce();  // only as far as the gradient needs it
 }
 
 /// @param vocab  rows of the vocabulary on the rank with most of them
@@ -308,20 +315,20 @@ void add_loss(std::int64_t rows, std::int64_t vocab, config::DeviceKind device,
 
 }  // namespace
 
-std::vector<TensorCollective> OperationShapes::collectives(const Step& step, Rank rank,
-                                                           std::int64_t rows) const {
+std::vector<TensorCollective> OperationShapes::collectives(const Instruction& instruction,
+                                                           Rank rank, std::int64_t rows) const {
   const int tensor = layout_.tensor();
   if (tensor == 1) return {};
   Sequence sequence(rows * model_.d_model, element_, sum_);
-  const Operation operation = step.operation;
+  const Operation operation = instruction.operation;
   if (operation == Operation::embed) {
     sequence.reduce();
   } else if (operation == Operation::embed_gradient) {
     sequence.gather_sums();
   } else if (operation == Operation::attention_inputs) {
-    add_attention_inputs(step, sequence);
+    add_attention_inputs(instruction, sequence);
   } else if (operation == Operation::attention_outputs) {
-    add_attention_outputs(step, recompute_, sequence);
+    add_attention_outputs(instruction, recompute_, sequence);
   } else if (operation == Operation::loss) {
     add_loss(rows, (model_.vocab + tensor - 1) / tensor, device_, sequence);
   } else if (operation == Operation::reduce_gradients) {

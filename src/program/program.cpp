@@ -144,56 +144,56 @@ class Builder {
 
   /// Adds the operations before the attention of the pass' i-th layer, up to its first messages.
   void add_start(const MicrobatchPass& unit, Pass pass, int i, int half) {
-    const Step step = at_layer(unit, pass, i, half);
+    const Instruction instruction = at_layer(unit, pass, i, half);
     const bool trains = unit.microbatch >= 0;
     if (pass == Pass::forward) {
-      if (trains) add(with(step, Operation::attention_inputs));
+      if (trains) add(with(instruction, Operation::attention_inputs));
     } else {
-      if (recomputes_attention()) recompute_attention(step, trains);
-      if (trains) add(with(step, Operation::attention_outputs));
-      if (trains) add(with(step, Operation::begin_attention));
+      if (recomputes_attention()) recompute_attention(instruction, trains);
+      if (trains) add(with(instruction, Operation::attention_outputs));
+      if (trains) add(with(instruction, Operation::begin_attention));
     }
-    start_exchange(step);
+    start_exchange(instruction);
   }
 
   /// Adds the first messages of an exchange. Those of the index come first, as they take longest.
-  void start_exchange(const Step& step) {
-    exchange(step).add_index_start(step, program_.steps);
-    exchange(step).add_start(step, program_.steps);
-    exchange(step).add_index(step, program_.steps);
+  void start_exchange(const Instruction& instruction) {
+    exchange(instruction).add_index_start(instruction, program_.instructions);
+    exchange(instruction).add_start(instruction, program_.instructions);
+    exchange(instruction).add_index(instruction, program_.instructions);
   }
 
   void add_tasks(const MicrobatchPass& unit, Pass pass, int i, int half) {
-    const Step step = at_layer(unit, pass, i, half);
-    exchange(step).add_tasks(step, program_.steps);
+    const Instruction instruction = at_layer(unit, pass, i, half);
+    exchange(instruction).add_tasks(instruction, program_.instructions);
   }
 
   void add_end(const MicrobatchPass& unit, Pass pass, int i, int half) {
-    const Step step = at_layer(unit, pass, i, half);
-    exchange(step).add_end(step, program_.steps);
+    const Instruction instruction = at_layer(unit, pass, i, half);
+    exchange(instruction).add_end(instruction, program_.instructions);
     if (unit.microbatch < 0) return;
     if (pass == Pass::forward) {
-      add(with(step, Operation::attention_outputs));
+      add(with(instruction, Operation::attention_outputs));
       return;
     }
-    add(with(step, Operation::attention_inputs));
+    add(with(instruction, Operation::attention_inputs));
     const bool last_half = half == 0;  // the backward pass runs the second half first
     if (last_half && unit.microbatch + 1 == step_shape_.pipeline.microbatches) {
-      add(with(step, Operation::reduce_layer));
+      add(with(instruction, Operation::reduce_layer));
     }
   }
 
   /// Adds the forward pass of a layer's attention block (or whole layer) once more.
-  void recompute_attention(Step step, bool trains) {
-    step.recompute = true;
-    step.pass = Pass::forward;
-    if (trains) add(with(step, Operation::attention_inputs));
-    const AttentionOperations& exchanged = exchange(step);
-    start_exchange(step);
-    exchanged.add_tasks(step, program_.steps);
-    exchanged.add_end(step, program_.steps);
+  void recompute_attention(Instruction instruction, bool trains) {
+    instruction.recompute = true;
+    instruction.pass = Pass::forward;
+    if (trains) add(with(instruction, Operation::attention_inputs));
+    const AttentionOperations& exchanged = exchange(instruction);
+    start_exchange(instruction);
+    exchanged.add_tasks(instruction, program_.instructions);
+    exchanged.add_end(instruction, program_.instructions);
     if (trains && step_shape_.recompute == config::Recompute::layer) {
-      add(with(step, Operation::attention_outputs));
+      add(with(instruction, Operation::attention_outputs));
     }
   }
 
@@ -202,15 +202,15 @@ class Builder {
            step_shape_.recompute == config::Recompute::layer;
   }
 
-  // --- Steps ---
+  // --- Instructions ---
 
-  void add(const Step& step) { program_.steps.push_back(step); }
+  void add(const Instruction& instruction) { program_.instructions.push_back(instruction); }
 
-  void add_parts(Step step) {
-    for_each_half(step.pass, [&](int half) {
-      step.half = half;
-      step.plan = index_.plan(step.tick, half, -1);
-      add(step);
+  void add_parts(Instruction instruction) {
+    for_each_half(instruction.pass, [&](int half) {
+      instruction.half = half;
+      instruction.plan = index_.plan(instruction.tick, half, -1);
+      add(instruction);
     });
   }
 
@@ -221,41 +221,43 @@ class Builder {
     }
   }
 
-  static Step with(Step step, Operation operation) {
-    step.operation = operation;
-    return step;
+  static Instruction with(Instruction instruction, Operation operation) {
+    instruction.operation = operation;
+    return instruction;
   }
 
-  Step of(const MicrobatchPass& unit, Operation operation) const {
-    Step step;
-    step.operation = operation;
-    step.pass = unit.pass;
-    step.tick = unit.tick;
-    step.plan = index_.plan(unit.tick, 0, -1);
-    step.microbatch = unit.microbatch;
-    step.chunk = unit.chunk;
+  Instruction of(const MicrobatchPass& unit, Operation operation) const {
+    Instruction instruction;
+    instruction.operation = operation;
+    instruction.pass = unit.pass;
+    instruction.tick = unit.tick;
+    instruction.plan = index_.plan(unit.tick, 0, -1);
+    instruction.microbatch = unit.microbatch;
+    instruction.chunk = unit.chunk;
     const bool early = operation == Operation::post_receive;  // its buffer is still in use
-    if (unit.microbatch >= 0 && !early) step.buffer = buffers_.of(unit.microbatch, unit.chunk);
-    return step;
+    if (unit.microbatch >= 0 && !early)
+      instruction.buffer = buffers_.of(unit.microbatch, unit.chunk);
+    return instruction;
   }
 
-  /// The step of the i-th layer that the pass runs.
-  Step at_layer(const MicrobatchPass& unit, Pass pass, int i, int half) const {
-    Step step = of(unit, Operation::post);
-    step.half = half;
+  /// Returns the instruction of the i-th layer that the pass runs.
+  Instruction at_layer(const MicrobatchPass& unit, Pass pass, int i, int half) const {
+    Instruction instruction = of(unit, Operation::post);
+    instruction.half = half;
     const int within = pass == Pass::forward ? i : step_shape_.layers - 1 - i;
-    step.layer = unit.chunk * step_shape_.layers + within;
-    step.plan = index_.plan(unit.tick, half, step_shape_.model_layer(at_.pipeline, step.layer));
-    return step;
+    instruction.layer = unit.chunk * step_shape_.layers + within;
+    instruction.plan =
+        index_.plan(unit.tick, half, step_shape_.model_layer(at_.pipeline, instruction.layer));
+    return instruction;
   }
 
-  const AttentionOperations& exchange(const Step& step) {
-    const auto key = std::pair(step.plan, step.pass);
+  const AttentionOperations& exchange(const Instruction& instruction) {
+    const auto key = std::pair(instruction.plan, instruction.pass);
     const auto found = exchanges_.find(key);
     if (found != exchanges_.end()) return found->second;
-    const TickPlans& plans = ticks_[at(step.plan)];
+    const TickPlans& plans = ticks_[at(instruction.plan)];
     return exchanges_
-        .emplace(key, AttentionOperations(plans, step.pass, layout_.in_pool(program_.rank)))
+        .emplace(key, AttentionOperations(plans, instruction.pass, layout_.in_pool(program_.rank)))
         .first->second;
   }
 
@@ -264,16 +266,16 @@ class Builder {
     return at_.pipeline + 1 == layout_.pipeline() && unit.chunk + 1 == step_shape_.pipeline.chunks;
   }
 
-  /// The step of a send to, or a receive from, a neighbouring stage.
-  Step stream(const MicrobatchPass& unit, Operation operation) const {
-    Step step = of(unit, operation);
+  /// Returns the instruction of a send to, or a receive from, a neighbouring stage.
+  Instruction stream(const MicrobatchPass& unit, Operation operation) const {
+    Instruction instruction = of(unit, operation);
     const int along = unit.pass == Pass::forward ? 1 : -1;
     const int stages = layout_.pipeline();
     Coordinates peer = at_;
     peer.pipeline += operation == Operation::send ? along : -along;
     peer.pipeline = (peer.pipeline + stages) % stages;
-    step.peer = layout_.rank(peer);
-    return step;
+    instruction.peer = layout_.rank(peer);
+    return instruction;
   }
 
   const StepShape& step_shape_;
@@ -335,13 +337,13 @@ int PlanIndex::plan(int tick, int half, int layer) const {
 
 std::size_t StepShape::layer_passes() const {
   const int stages = layout.pools_stages() ? 1 : layout.pipeline();
-  return ticks().size() * static_cast<std::size_t>(stages * layers * pipeline.chunks * kPasses);
+  return ticks().size() * static_cast<std::size_t>(stages * rank_layers() * kPasses);
 }
 
 std::size_t StepShape::number_of(const LayerPass& pass, Rank rank) const {
   const int stages = layout.pools_stages() ? 1 : layout.pipeline();
   const int stage = stages == 1 ? 0 : layout.coordinates(rank).pipeline;
-  const int layer = (pass.tick * stages + stage) * layers * pipeline.chunks + pass.layer;
+  const int layer = (pass.tick * stages + stage) * rank_layers() + pass.layer;
   return static_cast<std::size_t>(layer * kPasses + static_cast<int>(pass.phase));
 }
 
@@ -362,19 +364,19 @@ Phase phase_of(Pass pass) {
   return pass == Pass::forward ? Phase::forward : Phase::backward;
 }
 
-Phase phase_of(const Step& step) {
-  if (describe(step.operation).granularity == Granularity::step) return Phase::optimizer;
-  return step.recompute ? Phase::recompute : phase_of(step.pass);
+Phase phase_of(const Instruction& instruction) {
+  if (describe(instruction.operation).granularity == Granularity::step) return Phase::optimizer;
+  return instruction.recompute ? Phase::recompute : phase_of(instruction.pass);
 }
 
-EventContext context_of(const Step& step, int halves) {
+EventContext context_of(const Instruction& instruction, int halves) {
   EventContext context;
-  context.phase = phase_of(step);
-  context.microbatch = step.microbatch;
-  context.layer = step.layer;
-  context.tick = step.tick;
-  context.stage = step.stage;
-  if (halves > 1 && is_of_half(step.operation)) context.half = step.half;
+  context.phase = phase_of(instruction);
+  context.microbatch = instruction.microbatch;
+  context.layer = instruction.layer;
+  context.tick = instruction.tick;
+  context.stage = instruction.stage;
+  if (halves > 1 && is_of_half(instruction.operation)) context.half = instruction.half;
   return context;
 }
 
@@ -392,15 +394,15 @@ Program make_program(const StepShape& step_shape, Rank rank, std::span<const Tic
   return Builder(step_shape, rank, ticks).build();
 }
 
-std::string to_string(const Step& step) {
+std::string to_string(const Instruction& instruction) {
   std::string text;
-  if (step.tick >= 0) text += fmt::format("tick {} ", step.tick);
-  if (step.layer >= 0) text += fmt::format("layer {} ", step.layer);
-  text += fmt::format("{} {}", step.pass == Pass::forward ? "forward" : "backward",
-                      name(step.operation));
-  if (step.recompute) text += " recomputed";
-  if (step.stage >= 0) text += fmt::format(" stage {}", step.stage);
-  if (step.peer >= 0) text += fmt::format(" with rank {}", step.peer);
+  if (instruction.tick >= 0) text += fmt::format("tick {} ", instruction.tick);
+  if (instruction.layer >= 0) text += fmt::format("layer {} ", instruction.layer);
+  text += fmt::format("{} {}", instruction.pass == Pass::forward ? "forward" : "backward",
+                      name(instruction.operation));
+  if (instruction.recompute) text += " recomputed";
+  if (instruction.stage >= 0) text += fmt::format(" stage {}", instruction.stage);
+  if (instruction.peer >= 0) text += fmt::format(" with rank {}", instruction.peer);
   return text;
 }
 

@@ -27,7 +27,7 @@ std::vector<MicrobatchPass> microbatch_passes(const StepShape& step_shape, bool 
 
 /// The place of a message in the order of a pipeline.
 struct StreamPlace {
-  int time = 0;  ///< number of units that have ended when it leaves
+  int time = 0;  ///< when it leaves, counted in passes of microbatches
   Pass pass = Pass::forward;
   int edge = 0;  ///< between stage `edge` and the next one
   friend auto operator<=>(const StreamPlace&, const StreamPlace&) = default;

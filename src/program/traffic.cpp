@@ -61,19 +61,19 @@ Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const AttentionSh
   for (std::uint32_t i = 0; i < stage.moves.size(); ++i) {
     if (i == 0 || key(stage.moves[i]) != key(stage.moves[i - 1])) {
       const auto [from, to, results] = key(stage.moves[i]);
-      stage.flows.push_back({from, to, results, 0, false, {i, i}});
+      stage.messages.push_back({from, to, results, 0, false, {i, i}});
     }
     const plan::Move& move = planned.moves[stage.moves[i]];
     const int heads = plan::is_key_side(move.what) ? shape.kv_heads : shape.heads;
-    stage.flows.back().bytes += move.bytes;
-    stage.flows.back().slices |= move.heads.size() < heads;
-    ++stage.flows.back().moves.end;
+    stage.messages.back().bytes += move.bytes;
+    stage.messages.back().slices |= move.heads.size() < heads;
+    ++stage.messages.back().moves.end;
   }
   std::vector<std::uint32_t> sends, receives, tasks;
   by_rank(
-      stage.flows, ranks, [](const Flow& flow) { return flow.from; }, sends);
+      stage.messages, ranks, [](const PlannedMessage& message) { return message.from; }, sends);
   stage.receives = by_rank(
-      stage.flows, ranks, [](const Flow& flow) { return flow.to; }, receives);
+      stage.messages, ranks, [](const PlannedMessage& message) { return message.to; }, receives);
   stage.tasks = by_rank(
       planned.tasks, ranks, [](const plan::PlacedTask& placed) { return placed.server; }, tasks);
   for (std::size_t rank = 0; rank <= ranks; ++rank) {
@@ -100,10 +100,10 @@ void Traffic::add_ready(const plan::Plan& plan) {
   };
   for (int s = 0; s < stages(); ++s) {
     Stage& stage = stages_[at(s)];
-    for (const Flow& flow : stage.flows) {
-      if (flow.results) continue;
-      int& ready = stage.ranks[at(flow.from)].ready;
-      for (const std::uint32_t i : moves(s, flow)) {
+    for (const PlannedMessage& message : stage.messages) {
+      if (message.results) continue;
+      int& ready = stage.ranks[at(message.from)].ready;
+      for (const std::uint32_t i : moves(s, message)) {
         const plan::Move& move = plan.stages[at(s)].moves[i];
         if (ready + 1 < s && !at_home(move)) ready = brought_by(plan, move, ready, s);
       }
@@ -118,13 +118,13 @@ void Traffic::add_ready(const plan::Plan& plan) {
 void Traffic::post_in_order() {
   int latest = -1;
   for (Stage& stage : stages_) {
-    for (const Flow& flow : stage.flows) {
-      if (flow.results) continue;
-      latest = std::max(latest, stage.ranks[at(flow.from)].ready);
+    for (const PlannedMessage& message : stage.messages) {
+      if (message.results) continue;
+      latest = std::max(latest, stage.ranks[at(message.from)].ready);
     }
-    for (const Flow& flow : stage.flows) {
-      if (flow.results) continue;
-      for (const Rank rank : {flow.from, flow.to}) {
+    for (const PlannedMessage& message : stage.messages) {
+      if (message.results) continue;
+      for (const Rank rank : {message.from, message.to}) {
         stage.ranks[at(rank)].ready = latest;
       }
     }
@@ -135,26 +135,26 @@ void Traffic::post_in_order() {
 /// where there is none.
 int Traffic::brought_by(const plan::Plan& plan, const plan::Move& move, int after,
                         int before) const {
-  const auto brings = [&](int stage, const Flow& flow) {
+  const auto brings = [&](int stage, const PlannedMessage& message) {
     const auto& planned = plan.stages[at(stage)].moves;
-    return std::ranges::any_of(moves(stage, flow), [&](std::uint32_t i) {
+    return std::ranges::any_of(moves(stage, message), [&](std::uint32_t i) {
       const plan::Move& m = planned[i];
       return m.what == move.what && m.document == move.document && m.tokens.overlaps(move.tokens) &&
              m.heads.overlaps(move.heads);
     });
   };
   for (int stage = before - 1; stage > after; --stage) {
-    for (const std::uint32_t flow : of(move.from, stage).receives) {
-      if (brings(stage, flows(stage)[flow])) return stage;
+    for (const std::uint32_t message : of(move.from, stage).receives) {
+      if (brings(stage, messages(stage)[message])) return stage;
     }
   }
   return after;
 }
 
-Indices Traffic::moves(int stage, const Flow& flow) const {
+Indices Traffic::moves(int stage, const PlannedMessage& message) const {
   return Indices(planned(stage).moves)
-      .subspan(static_cast<std::size_t>(flow.moves.begin),
-               static_cast<std::size_t>(flow.moves.size()));
+      .subspan(static_cast<std::size_t>(message.moves.begin),
+               static_cast<std::size_t>(message.moves.size()));
 }
 
 Part Traffic::of(Rank rank, int stage) const {
@@ -169,13 +169,21 @@ Part Traffic::of(Rank rank, int stage) const {
   part.tasks = Indices(in.tasks).subspan(begin.tasks, end.tasks - begin.tasks);
   part.ready = begin.ready;
   for (std::uint32_t i = begin.sends; i < end.sends; ++i) {
-    (in.flows[i].results ? part.results : part.inputs) = true;
+    (in.messages[i].results ? part.results : part.inputs) = true;
   }
   for (const std::uint32_t i : part.receives) {
-    (in.flows[i].results ? part.results : part.inputs) = true;
-    (in.flows[i].results ? part.results_arrive : part.inputs_arrive) = true;
+    (in.messages[i].results ? part.results : part.inputs) = true;
+    (in.messages[i].results ? part.results_arrive : part.inputs_arrive) = true;
   }
   return part;
+}
+
+int Traffic::end_of_tasks(Rank rank) const {
+  for (int end = stages(); end > 0; --end) {
+    const Part part = of(rank, end - 1);
+    if (!part.tasks.empty() || part.inputs) return end;
+  }
+  return 0;
 }
 
 Indices Traffic::homes(Rank rank) const {

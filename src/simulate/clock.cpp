@@ -42,12 +42,13 @@ Clock::Clock(const config::Experiment& experiment, const program::StepShape& ste
 }
 
 void Clock::place_pauses(const RankState& runner) {
-  variation_.place_pauses(*runner.program, [&](const Step& step) {
-    if (step.operation == Operation::optimize) return true;
-    if (step.operation == Operation::attend) {
-      return work_.attention(step, runner.in_pool).seconds > 0;
+  variation_.place_pauses(*runner.program, [&](const Instruction& instruction) {
+    if (instruction.operation == Operation::optimize) return true;
+    if (instruction.operation == Operation::attend) {
+      return work_.attention(instruction, runner.in_pool).seconds > 0;
     }
-    return program::is_of_rows(step.operation) && work_.rows(step, runner.in_pool) > 0;
+    return program::is_of_rows(instruction.operation) &&
+           work_.rows(instruction, runner.in_pool) > 0;
   });
 }
 
@@ -92,13 +93,13 @@ void Clock::start(std::size_t i) {
     if (drains(i, runner.sent[0]) || drains(i, runner.sent[1])) return;
     return start_operation(i);
   }
-  const Step& step = runner.step();
-  if (program::is_attention(step.operation)) {
-    Place& place = runner.place[step.half];
-    const Place next{step.plan, step.layer, step.pass, step.recompute};
+  const Instruction& instruction = runner.instruction();
+  if (program::is_attention(instruction.operation)) {
+    Place& place = runner.place[instruction.half];
+    const Place next{instruction.plan, instruction.layer, instruction.pass, instruction.recompute};
     const bool moves = place != next;
     place = next;
-    if (moves && drains(i, runner.sent[step.half])) return;
+    if (moves && drains(i, runner.sent[instruction.half])) return;
   }
   start_operation(i);
 }
@@ -111,7 +112,7 @@ void Clock::start_operation(std::size_t i) {
     runner.times.end = runner.now;
     return;
   }
-  switch (runner.step().operation) {
+  switch (runner.instruction().operation) {
     case Operation::post_index:
     case Operation::post:
     case Operation::post_results:
@@ -134,7 +135,7 @@ void Clock::start_operation(std::size_t i) {
       return post_layer(i);
     case Operation::reduce_gradients:
     case Operation::gather_parameters:
-      runner.compute = dense_.time(runner.step(), runner.rank(), 0).collective_seconds();
+      runner.compute = dense_.time(runner.instruction(), runner.rank(), 0).collective_seconds();
       return meet(i);
     case Operation::load:
     case Operation::embed:
@@ -158,7 +159,7 @@ void Clock::run_for(std::size_t i, double seconds) {
 
 void Clock::finish(std::size_t i) {
   RankState& runner = runners_[i];
-  const program::OperationInfo& operation = program::describe(runner.step().operation);
+  const program::OperationInfo& operation = program::describe(runner.instruction().operation);
   if (operation.pack) program::is_attention(operation.operation) ? post_sends(i) : send(i);
   next_operation(i);
 }
@@ -180,7 +181,7 @@ double& Clock::computing(RankTimes& times, Operation operation) {
 
 void Clock::attend(std::size_t i) {
   RankState& runner = runners_[i];
-  const Attention& work = work_.attention(runner.step(), runner.in_pool);
+  const Attention& work = work_.attention(runner.instruction(), runner.in_pool);
   const double seconds = taken(runner, work.seconds);
   count_attention(runner, seconds);
   runner.times.flops += work.flops;
@@ -192,14 +193,15 @@ void Clock::attend(std::size_t i) {
 void Clock::count_attention(RankState& runner, double seconds) {
   runner.times.attention += seconds;
   if (runner.attention.empty()) return;
-  const Step& step = runner.step();
-  runner.attention[step_shape_.number_of({step.tick, step.layer, program::phase_of(step)},
-                                         runner.rank())] += seconds;
+  const Instruction& instruction = runner.instruction();
+  runner.attention[step_shape_.number_of(
+      {instruction.tick, instruction.layer, program::phase_of(instruction)}, runner.rank())] +=
+      seconds;
 }
 
 void Clock::estimate(std::size_t i) {
   RankState& runner = runners_[i];
-  const double machine = work_.estimate(runner.step(), runner.in_pool);
+  const double machine = work_.estimate(runner.instruction(), runner.in_pool);
   const double seconds = taken(runner, machine);
   count_attention(runner, seconds);
   emit(runner, Activity::compute, runner.now, runner.now + seconds);
@@ -211,7 +213,7 @@ void Clock::emit(const RankState& runner, Activity what, double begin, double en
   if (!observer_) return;
   Span span;
   span.rank = runner.rank();
-  span.step = runner.ended() ? nullptr : &runner.step();
+  span.instruction = runner.ended() ? nullptr : &runner.instruction();
   span.what = what;
   span.begin = begin;
   span.end = end;
@@ -253,24 +255,24 @@ std::vector<std::string> Clock::faults() const {
   for (const RankState& runner : runners_) {
     if (runner.ended()) continue;
     lines.push_back(fmt::format("rank {} never gets past operation {}: {}", runner.rank(),
-                                runner.next, to_string(runner.step())));
+                                runner.next, to_string(runner.instruction())));
   }
   if (!lines.empty()) return lines;  // stuck ranks have also posted messages in vain
-  for (const auto& [key, exchange] : exchanges_) {
-    for (std::size_t i = 0; i < exchange.messages(); ++i) {
-      const Message& message = exchange.message(i);
+  for (const auto& [key, stage] : stages_) {
+    for (std::size_t i = 0; i < stage.messages(); ++i) {
+      const Message& message = stage.message(i);
       if (message.sender_posted == message.receiver_posted) continue;
-      const program::Flow& flow = exchange.flow(i);
-      const Rank from = layout_.world_rank(key.pool, flow.from);
-      const Rank to = layout_.world_rank(key.pool, flow.to);
+      const program::PlannedMessage& planned = stage.planned(i);
+      const Rank from = layout_.world_rank(key.pool, planned.from);
+      const Rank to = layout_.world_rank(key.pool, planned.to);
       lines.push_back(
           fmt::format("rank {}: rank {} never {} what it posts: tick {} layer {} {} stage {}{}",
                       message.sender_posted ? from : to, message.sender_posted ? to : from,
                       message.sender_posted ? "receives" : "sends", key.tick, key.layer,
                       key.pass == Pass::forward ? "forward" : "backward", key.stage,
-                      key.index      ? " of the index"
-                      : flow.results ? " results"
-                                     : ""));
+                      key.index         ? " of the index"
+                      : planned.results ? " results"
+                                        : ""));
     }
   }
   return lines;

@@ -39,7 +39,7 @@ class Clock {
   std::vector<std::string> faults() const;
 
  private:
-  using Step = program::Step;
+  using Instruction = program::Instruction;
 
   enum class State : std::uint8_t {
     ready,      ///< can start its next operation
@@ -51,10 +51,10 @@ class Clock {
   };
   /// One end of a message for which a rank waits.
   struct End {
-    StageMessages* exchange;
+    StageMessages* stage;
     std::size_t message;
     bool sender;
-    const Step* step;  ///< the step that posted or awaits it
+    const Instruction* instruction;  ///< the one that posted or awaits it
   };
   /// Copies of message rows by one rank.
   struct Copies {
@@ -83,8 +83,8 @@ class Clock {
     RankTimes times;
     std::vector<double> attention;  ///< seconds by layer pass, on ranks that serve
     Rank rank() const { return program->rank; }
-    bool ended() const { return next == program->steps.size(); }
-    const Step& step() const { return program->steps[next]; }
+    bool ended() const { return next == program->instructions.size(); }
+    const Instruction& instruction() const { return program->instructions[next]; }
   };
 
   /// A group by kind and number.
@@ -126,7 +126,7 @@ class Clock {
   void estimate(std::size_t runner);
 
   // clock_messages.cpp: attention's messages, residual streams.
-  StageMessages& exchange_of(const RankState& runner);
+  StageMessages& stage_of(const RankState& runner);
   void add_ends(std::size_t runner, bool sent, bool received, std::vector<End>& ends);
   Copies copies_of(const std::vector<End>& ends, bool sent) const;
   bool drains(std::size_t runner, std::vector<End>& sent);
@@ -168,7 +168,7 @@ class Clock {
             std::int64_t bytes = 0, double flops = 0, std::uint32_t flow = 0) const;
   /// Seconds that the rank's operation takes if the machine needs `seconds`.
   double taken(const RankState& runner, double seconds) const {
-    return variation_.seconds(runner.rank(), runner.next, runner.step(), seconds);
+    return variation_.seconds(runner.rank(), runner.next, runner.instruction(), seconds);
   }
 
   const program::StepShape& step_shape_;
@@ -185,7 +185,7 @@ class Clock {
   using Event = std::pair<double, std::size_t>;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t operations_ = 0;
-  std::map<StageKey, StageMessages> exchanges_;                      ///< that still have open ends
+  std::map<StageKey, StageMessages> stages_;                         ///< that still have open ends
   std::map<std::tuple<Rank, Rank, program::Pass>, Stream> streams_;  ///< by sender, receiver, pass
   std::map<MeetingKey, Rendezvous> meetings_;
   std::map<int, Sums> sums_;

@@ -13,22 +13,22 @@ using program::Operation;
 
 void Clock::run_dense(std::size_t i) {
   RankState& runner = runners_[i];
-  const Step& step = runner.step();
-  const bool in_tick = step.tick >= 0;
+  const Instruction& instruction = runner.instruction();
+  const bool in_tick = instruction.tick >= 0;
   const std::int64_t rows = !in_tick ? 0
-                            : step.operation == Operation::load
-                                ? work_.all_rows(step, runner.in_pool)
-                                : work_.rows(step, runner.in_pool);
-  if (rows == 0 && program::is_of_rows(step.operation)) return next_operation(i);
-  const DenseTime& time = dense_.time(step, runner.rank(), rows);
+                            : instruction.operation == Operation::load
+                                ? work_.all_rows(instruction, runner.in_pool)
+                                : work_.rows(instruction, runner.in_pool);
+  if (rows == 0 && program::is_of_rows(instruction.operation)) return next_operation(i);
+  const DenseTime& time = dense_.time(instruction, runner.rank(), rows);
   runner.compute = taken(runner, time.compute);
   runner.times.machine += time.compute;
   const double collectives = time.collective_seconds();
   const bool together = collectives > 0 && !one_for_all_;
-  if (together || step.operation == Operation::gradient_norm) return meet(i);
+  if (together || instruction.operation == Operation::gradient_norm) return meet(i);
   const double arrived = runner.now + runner.compute;
   const double end = arrived + collectives;
-  computing(runner.times, step.operation) += runner.compute;
+  computing(runner.times, instruction.operation) += runner.compute;
   runner.times.collectives += collectives;
   runner.times.communication += collectives;
   runner.times.flops += time.flops;
@@ -45,7 +45,7 @@ int Clock::replicas_of(Rank rank) const {
 
 /// Returns the group that a rank meets in its operation.
 Clock::MeetingKey Clock::meeting_of(const RankState& runner) const {
-  const Group group = program::describe(runner.step().operation).group;
+  const Group group = program::describe(runner.instruction().operation).group;
   switch (group) {
     case Group::trainers:
       return {group, 0};
@@ -63,7 +63,7 @@ Clock::MeetingKey Clock::tensor_group_of(const RankState& runner) const {
 }
 
 std::size_t Clock::expected(const RankState& runner) const {
-  switch (program::describe(runner.step().operation).group) {
+  switch (program::describe(runner.instruction().operation).group) {
     case Group::trainers:
       return static_cast<std::size_t>(layout_.trainers() / (one_for_all_ ? layout_.tensor() : 1));
     case Group::replicas:
@@ -99,19 +99,20 @@ void Clock::meet(std::size_t i) {
 /// Returns the end of the collective.
 double Clock::end_of_meeting(const Rendezvous& meeting) {
   const RankState& runner = runners_[meeting.runners.front()];
-  const Step& step = runner.step();
-  switch (program::describe(step.operation).group) {
+  const Instruction& instruction = runner.instruction();
+  switch (program::describe(instruction.operation).group) {
     case Group::trainers:  // sums a single number: no time
       return meeting.latest;
     case Group::replicas:
-      if (step.operation == Operation::reduce_gradients) return finish_sums(meeting);
+      if (instruction.operation == Operation::reduce_gradients) return finish_sums(meeting);
       return meeting.latest + dense_.gather_parameters(runner.rank());
     case Group::tensor:
     case Group::none:
       break;
   }
   return meeting.latest +
-         dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool)).collective_seconds();
+         dense_.time(instruction, runner.rank(), work_.rows(instruction, runner.in_pool))
+             .collective_seconds();
 }
 
 /// @param bucket  number of the gradient sum, or of the collective in its tensor group; -1: the
@@ -129,14 +130,14 @@ std::uint32_t Clock::collective_flow(const MeetingKey& meeting, Operation operat
 
 /// Whether the rank's operation is the one where all stages end their backward passes.
 bool Clock::ends_pipelines(const RankState& runner) const {
-  return layout_.pipeline() > 1 && runner.step().operation == Operation::gradient_norm;
+  return layout_.pipeline() > 1 && runner.instruction().operation == Operation::gradient_norm;
 }
 
 /// Adds the wait for the other ranks. A stage first waits for the last one of its own pipeline:
 /// that part is a bubble.
 void Clock::wait_in(RankState& runner, const Rendezvous& meeting, double arrived) const {
   RankTimes& times = runner.times;
-  if (runner.step().tick >= 0) {
+  if (runner.instruction().tick >= 0) {
     times.tensor_parallel_wait += meeting.latest - arrived;
     return;
   }
@@ -149,31 +150,32 @@ void Clock::wait_in(RankState& runner, const Rendezvous& meeting, double arrived
 
 void Clock::leave(std::size_t i, const Rendezvous& meeting, double end) {
   RankState& runner = runners_[i];
-  const Step& step = runner.step();
+  const Instruction& instruction = runner.instruction();
   RankTimes& times = runner.times;
   const double opens = meeting.latest;
   const double arrived = runner.began + runner.compute;
   wait_in(runner, meeting, arrived);
   times.collectives += end - arrived;
   times.communication += end - opens;
-  if (step.tick >= 0) {  // a dense operation of the tensor group
-    computing(times, step.operation) += runner.compute;
-    const DenseTime& time = dense_.time(step, runner.rank(), work_.rows(step, runner.in_pool));
+  if (instruction.tick >= 0) {  // a dense operation of the tensor group
+    computing(times, instruction.operation) += runner.compute;
+    const DenseTime& time =
+        dense_.time(instruction, runner.rank(), work_.rows(instruction, runner.in_pool));
     times.flops += time.flops;
     emit_tensor(runner, time, arrived, opens);
     emit(runner, Activity::compute, runner.began, end, 0, time.flops);
   } else {
-    if (step.operation == Operation::gradient_norm) {
-      computing(times, step.operation) += runner.compute;
+    if (instruction.operation == Operation::gradient_norm) {
+      computing(times, instruction.operation) += runner.compute;
       emit(runner, Activity::compute, runner.began, arrived);
     } else {
       times.collectives += runner.compute;
       times.communication += runner.compute;
-      emit_tensor(runner, dense_.time(step, runner.rank(), 0), runner.began, runner.began);
+      emit_tensor(runner, dense_.time(instruction, runner.rank(), 0), runner.began, runner.began);
     }
     emit(runner, Activity::wait_ranks, arrived, opens);
     emit(runner, Activity::collective, opens, end, 0, 0,
-         collective_flow(meeting_of(runner), step.operation, -1));
+         collective_flow(meeting_of(runner), instruction.operation, -1));
   }
   wake(i, end);
 }
@@ -185,12 +187,12 @@ void Clock::leave(std::size_t i, const Rendezvous& meeting, double end) {
 void Clock::emit_tensor(RankState& runner, const DenseTime& time, double arrived,
                         double opens) const {
   if (!observer_) return;
-  const Operation operation = runner.step().operation;
+  const Operation operation = runner.instruction().operation;
   for (const TimedCollective& timed : time.collectives) {
     opens += timed.seconds;
     Span span;
     span.rank = runner.rank();
-    span.step = &runner.step();
+    span.instruction = &runner.instruction();
     span.what = Activity::tensor;
     span.collective = timed.collective.what;
     span.begin = arrived;
@@ -205,11 +207,12 @@ void Clock::emit_tensor(RankState& runner, const DenseTime& time, double arrived
 void Clock::post_layer(std::size_t i) {
   const RankState& runner = runners_[i];
   Sums& sums = sums_[replicas_of(runner.rank())];
-  Sums::Bucket& bucket = sums.layers[runner.step().layer];
+  Sums::Bucket& bucket = sums.layers[runner.instruction().layer];
   bucket.begin = std::max(bucket.begin, runner.now);
   if (++bucket.posted == expected(runner)) {
     bucket.begin = std::max(bucket.begin, sums.free);
-    bucket.end = bucket.begin + dense_.gradient_sum(runner.rank(), runner.step().layer).seconds;
+    bucket.end =
+        bucket.begin + dense_.gradient_sum(runner.rank(), runner.instruction().layer).seconds;
     sums.free = bucket.end;
   }
   next_operation(i);

@@ -16,35 +16,39 @@ std::uint64_t number(T value) {
   return static_cast<std::uint64_t>(value);
 }
 
-bool of_results(const program::Step& step) {
-  return step.operation == Operation::post_results || step.operation == Operation::wait_results;
+bool of_results(const program::Instruction& instruction) {
+  return instruction.operation == Operation::post_results ||
+         instruction.operation == Operation::wait_results;
 }
 
-bool of_index(const program::Step& step) {
-  return step.operation == Operation::post_index || step.operation == Operation::wait_index;
+bool of_index(const program::Instruction& instruction) {
+  return instruction.operation == Operation::post_index ||
+         instruction.operation == Operation::wait_index;
 }
 
 }  // namespace
 
-StageMessages& Clock::exchange_of(const RankState& runner) {
-  const Step& step = runner.step();
-  const StageKey key{runner.pool, step.tick, step.plan,      step.layer,
-                     step.stage,  step.pass, step.recompute, of_index(step)};
-  const auto found = exchanges_.find(key);
-  if (found != exchanges_.end()) return found->second;
-  const program::Traffic& traffic = key.index ? work_.index_traffic(step) : work_.traffic(step);
-  return exchanges_.try_emplace(key, traffic, key).first->second;
+StageMessages& Clock::stage_of(const RankState& runner) {
+  const Instruction& instruction = runner.instruction();
+  const StageKey key{runner.pool,           instruction.tick,     instruction.plan,
+                     instruction.layer,     instruction.stage,    instruction.pass,
+                     instruction.recompute, of_index(instruction)};
+  const auto found = stages_.find(key);
+  if (found != stages_.end()) return found->second;
+  const program::Traffic& traffic =
+      key.index ? work_.index_traffic(instruction) : work_.traffic(instruction);
+  return stages_.try_emplace(key, traffic, key).first->second;
 }
 
 /// Appends the message ends of the rank's operation to `ends`.
 void Clock::add_ends(std::size_t i, bool sent, bool received, std::vector<End>& ends) {
   const RankState& runner = runners_[i];
-  const Step* step = &runner.step();
-  StageMessages& exchange = exchange_of(runner);
-  const program::Part part = exchange.of(runner.in_pool);
+  const Instruction* instruction = &runner.instruction();
+  StageMessages& stage = stage_of(runner);
+  const program::Part part = stage.of(runner.in_pool);
   const auto add = [&](std::size_t number, bool sender) {
-    if (exchange.flow(number).results != of_results(*step)) return;
-    ends.push_back({&exchange, number, sender, step});
+    if (stage.planned(number).results != of_results(*instruction)) return;
+    ends.push_back({&stage, number, sender, instruction});
   };
   if (sent) {
     for (std::int64_t n = part.sends.begin; n < part.sends.end; ++n) {
@@ -60,12 +64,13 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
   Copies copies;
   for (const End& end : ends) {
     if (end.sender != sent) continue;
-    const program::Flow& flow = end.exchange->flow(end.message);
+    const program::PlannedMessage& planned = end.stage->planned(end.message);
     // Inputs leave from home and results arrive there; elsewhere rows hold only the message's
     // heads.
-    const bool slices = flow.slices && sent != flow.results;
-    copies.bytes += flow.bytes;
-    copies.seconds += sent ? costs_.pack(flow.bytes, slices) : costs_.unpack(flow.bytes, slices);
+    const bool slices = planned.slices && sent != planned.results;
+    copies.bytes += planned.bytes;
+    copies.seconds +=
+        sent ? costs_.pack(planned.bytes, slices) : costs_.unpack(planned.bytes, slices);
   }
   return copies;
 }
@@ -96,21 +101,21 @@ void Clock::post_sends(std::size_t i) {
     receives = receives || !end.sender;
   }
   if (!receives) {  // no work of this rank waits for these sends
-    std::vector<End>& sent = runner.sent[runner.step().half];
+    std::vector<End>& sent = runner.sent[runner.instruction().half];
     sent.insert(sent.end(), runner.awaited.begin(), runner.awaited.end());
   }
   runner.awaited.clear();
 }
 
 void Clock::post_end(const End& end, double now) {
-  Message& message = end.exchange->message(end.message);
+  Message& message = end.stage->message(end.message);
   (end.sender ? message.sender_posted : message.receiver_posted) = true;
   if (!message.under_way()) return;
-  const program::Flow& flow = end.exchange->flow(end.message);
-  const Rank from = layout_.world_rank(end.exchange->key().pool, flow.from);
-  const Rank to = layout_.world_rank(end.exchange->key().pool, flow.to);
+  const program::PlannedMessage& planned = end.stage->planned(end.message);
+  const Rank from = layout_.world_rank(end.stage->key().pool, planned.from);
+  const Rank to = layout_.world_rank(end.stage->key().pool, planned.to);
   message.ready = now;
-  message.there = network_.transfer(from, to, flow.bytes, now);
+  message.there = network_.transfer(from, to, planned.bytes, now);
   ++operations_;
   if (message.sender_waits) tell(from, message.there);
   if (message.receiver_waits) tell(to, message.there);
@@ -131,7 +136,7 @@ void Clock::wait_for(std::size_t i, State state) {
   runner.missing = 0;
   runner.latest = runner.now;
   for (const End& end : runner.awaited) {
-    Message& message = end.exchange->message(end.message);
+    Message& message = end.stage->message(end.message);
     if (message.under_way()) {
       runner.latest = std::max(runner.latest, message.there);
     } else {
@@ -172,14 +177,15 @@ void Clock::count_wait(RankState& runner, double ready, double RankTimes::*reaso
 
 /// Whether the pipeline fills or drains on the rank, even if it serves attention meanwhile.
 bool Clock::has_no_microbatch(const RankState& runner) const {
-  return layout_.pipeline() > 1 && layout_.trains(runner.rank()) && runner.step().microbatch < 0;
+  return layout_.pipeline() > 1 && layout_.trains(runner.rank()) &&
+         runner.instruction().microbatch < 0;
 }
 
 void Clock::end_wait(std::size_t i) {
   RankState& runner = runners_[i];
   double ready = runner.began;
   for (const End& end : runner.awaited) {
-    if (!end.sender) ready = std::max(ready, end.exchange->message(end.message).ready);
+    if (!end.sender) ready = std::max(ready, end.stage->message(end.message).ready);
   }
   count_wait(runner, ready,
              has_no_microbatch(runner) ? &RankTimes::pipeline_bubble : &RankTimes::attention_wait);
@@ -196,72 +202,72 @@ void Clock::close_awaited(std::size_t i) {
   RankState& runner = runners_[i];
   for (const End& end : runner.awaited) emit_message(runner, end);
   for (const End& end : runner.awaited) {
-    if (end.exchange->close_end()) exchanges_.erase(StageKey(end.exchange->key()));
+    if (end.stage->close_end()) stages_.erase(StageKey(end.stage->key()));
   }
   runner.awaited.clear();
 }
 
 void Clock::emit_message(const RankState& runner, const End& end) const {
   if (!observer_) return;
-  const program::Flow& flow = end.exchange->flow(end.message);
-  const Message& message = end.exchange->message(end.message);
-  const Step& step = *end.step;
+  const program::PlannedMessage& planned = end.stage->planned(end.message);
+  const Message& message = end.stage->message(end.message);
+  const Instruction& instruction = *end.instruction;
   Span span;
   span.rank = runner.rank();
-  span.step = end.step;
+  span.instruction = end.instruction;
   span.what = end.sender ? Activity::message_out : Activity::message_in;
   span.begin = message.ready;
   span.end = message.there;
-  span.bytes = flow.bytes;
-  span.peer = layout_.world_rank(end.exchange->key().pool, end.sender ? flow.to : flow.from);
+  span.bytes = planned.bytes;
+  span.peer = layout_.world_rank(end.stage->key().pool, end.sender ? planned.to : planned.from);
   span.flow = static_cast<std::uint32_t>(Hasher()
-                                             .add(number(flow.from))
-                                             .add(number(flow.to))
-                                             .add(number(end.exchange->key().pool))
-                                             .add(number(step.plan))
-                                             .add(number(step.layer))
-                                             .add(number(step.stage))
-                                             .add(number(step.pass))
-                                             .add(number(step.recompute))
-                                             .add(number(flow.results))
-                                             .add(number(end.exchange->key().index))
+                                             .add(number(planned.from))
+                                             .add(number(planned.to))
+                                             .add(number(end.stage->key().pool))
+                                             .add(number(instruction.plan))
+                                             .add(number(instruction.layer))
+                                             .add(number(instruction.stage))
+                                             .add(number(instruction.pass))
+                                             .add(number(instruction.recompute))
+                                             .add(number(planned.results))
+                                             .add(number(end.stage->key().index))
                                              .value()) |
               1u;
   observer_(span);
 }
 
 std::int64_t Clock::stream_bytes(const RankState& runner) const {
-  return dense_.shapes().stream_bytes(work_.all_rows(runner.step(), runner.in_pool));
+  return dense_.shapes().stream_bytes(work_.all_rows(runner.instruction(), runner.in_pool));
 }
 
 void Clock::start_receive(std::size_t i) {
   RankState& runner = runners_[i];
-  const Step& step = runner.step();
+  const Instruction& instruction = runner.instruction();
   runner.state = State::receiving;
   runner.sent_at = runner.now;
-  Stream& stream = streams_[{step.peer, runner.rank(), step.pass}];
+  Stream& stream = streams_[{instruction.peer, runner.rank(), instruction.pass}];
   if (stream.sent == stream.received) {
     stream.awaited = true;
     return;
   }
-  wake(i, network_.transfer(step.peer, runner.rank(), stream_bytes(runner), runner.now));
+  wake(i, network_.transfer(instruction.peer, runner.rank(), stream_bytes(runner), runner.now));
 }
 
 void Clock::send(std::size_t i) {
   const RankState& runner = runners_[i];
-  const Step& step = runner.step();
+  const Instruction& instruction = runner.instruction();
   const std::int64_t bytes = stream_bytes(runner);
   runners_[i].times.copies += runner.now - runner.began;
   emit(runner, Activity::pack, runner.began, runner.now, bytes);
   runners_[i].times.bytes_sent += bytes;
-  Stream& stream = streams_[{runner.rank(), step.peer, step.pass}];
+  Stream& stream = streams_[{runner.rank(), instruction.peer, instruction.pass}];
   emit(runner, Activity::message_out, runner.now, runner.now, bytes, 0,
-       stream_flow(runner.rank(), step.peer, step.pass, stream.sent++));
+       stream_flow(runner.rank(), instruction.peer, instruction.pass, stream.sent++));
   if (!stream.awaited) return;
   stream.awaited = false;
-  const auto receiver = static_cast<std::size_t>(runner_of_[at(step.peer)]);
+  const auto receiver = static_cast<std::size_t>(runner_of_[at(instruction.peer)]);
   runners_[receiver].sent_at = runner.now;
-  wake(receiver, network_.transfer(runner.rank(), step.peer, bytes, runner.now));
+  wake(receiver, network_.transfer(runner.rank(), instruction.peer, bytes, runner.now));
 }
 
 /// @param number  number of the message in its pair and pass
@@ -277,13 +283,13 @@ std::uint32_t Clock::stream_flow(Rank from, Rank to, program::Pass pass, std::si
 
 void Clock::end_receive(std::size_t i) {
   RankState& runner = runners_[i];
-  const Step& step = runner.step();
-  Stream& stream = streams_[{step.peer, runner.rank(), step.pass}];
+  const Instruction& instruction = runner.instruction();
+  Stream& stream = streams_[{instruction.peer, runner.rank(), instruction.pass}];
   const std::int64_t bytes = stream_bytes(runner);
   count_wait(runner, runner.sent_at, &RankTimes::pipeline_bubble);
   emit(runner, Activity::wait, runner.began, runner.now);
   emit(runner, Activity::message_in, runner.began, runner.now, bytes, 0,
-       stream_flow(step.peer, runner.rank(), step.pass, stream.received++));
+       stream_flow(instruction.peer, runner.rank(), instruction.pass, stream.received++));
   const double seconds = costs_.unpack(bytes);
   const double unpacking = taken(runner, seconds);
   runner.times.copies += unpacking;

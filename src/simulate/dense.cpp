@@ -11,7 +11,7 @@ Dense::Dense(const config::Experiment& experiment, const program::StepShape& ste
     : e_(experiment),
       layout_(step_shape.layout),
       costs_(costs),
-      layers_(step_shape.layers * step_shape.pipeline.chunks),
+      layers_(step_shape.rank_layers()),
       shapes_(experiment, layout_),
       bytes_(config::element_bytes(experiment.run.dtype)) {}
 
@@ -21,25 +21,29 @@ double DenseTime::collective_seconds() const {
   return seconds;
 }
 
-const DenseTime& Dense::time(const program::Step& step, Rank rank, std::int64_t rows) {
-  if (step.tick < 0) {  // the size of the weights depends on the rank
-    optimizer_ = {costs_.compute(step, rank, rows), 0, tensor_collectives(step, rank, rows)};
+const DenseTime& Dense::time(const program::Instruction& instruction, Rank rank,
+                             std::int64_t rows) {
+  if (instruction.tick < 0) {  // the size of the weights depends on the rank
+    optimizer_ = {costs_.compute(instruction, rank, rows), 0,
+                  tensor_collectives(instruction, rank, rows)};
     return optimizer_;
   }
   const int group = rank / layout_.tensor();
-  const auto key = std::tuple(group, step.operation, step.pass, step.recompute, rows);
+  const auto key =
+      std::tuple(group, instruction.operation, instruction.pass, instruction.recompute, rows);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
-  const DenseTime time{costs_.compute(step, rank, rows), shapes_.work(step, rank, rows).flops(),
-                       tensor_collectives(step, rank, rows)};
+  const DenseTime time{costs_.compute(instruction, rank, rows),
+                       shapes_.work(instruction, rank, rows).flops(),
+                       tensor_collectives(instruction, rank, rows)};
   return known_.emplace(key, time).first->second;
 }
 
-std::vector<TimedCollective> Dense::tensor_collectives(const program::Step& step, Rank rank,
-                                                       std::int64_t rows) const {
+std::vector<TimedCollective> Dense::tensor_collectives(const program::Instruction& instruction,
+                                                       Rank rank, std::int64_t rows) const {
   const std::vector<Rank> group = tensor_group(rank);
   std::vector<TimedCollective> timed;
-  for (const program::TensorCollective& collective : shapes_.collectives(step, rank, rows)) {
+  for (const program::TensorCollective& collective : shapes_.collectives(instruction, rank, rows)) {
     const double seconds =
         costs_.collective(collective.what, static_cast<double>(collective.bytes), group);
     timed.push_back({collective, seconds});

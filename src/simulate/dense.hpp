@@ -34,7 +34,7 @@ class Dense {
         const Costs& costs);
 
   /// Returns the time of an operation. @param rows  tokens of the rank in the operation
-  const DenseTime& time(const program::Step& step, Rank rank, std::int64_t rows);
+  const DenseTime& time(const program::Instruction& instruction, Rank rank, std::int64_t rows);
 
   const program::OperationShapes& shapes() const { return shapes_; }
 
@@ -49,8 +49,8 @@ class Dense {
   double gather_parameters(Rank rank) const;
 
  private:
-  std::vector<TimedCollective> tensor_collectives(const program::Step& step, Rank rank,
-                                                  std::int64_t rows) const;
+  std::vector<TimedCollective> tensor_collectives(const program::Instruction& instruction,
+                                                  Rank rank, std::int64_t rows) const;
   std::vector<Rank> tensor_group(Rank rank) const;
   std::vector<Rank> replicas(Rank rank) const;
   double layer_elements() const;
@@ -64,7 +64,7 @@ class Dense {
   /// By tensor group (whose links may be slow), operation, pass, recompute, rows.
   std::map<std::tuple<int, program::Operation, program::Pass, bool, std::int64_t>, DenseTime>
       known_;
-  DenseTime optimizer_;  ///< of the step and rank of the last call
+  DenseTime optimizer_;  ///< of the instruction and rank of the last call
 };
 
 }  // namespace cadenza::simulate

@@ -15,9 +15,9 @@ namespace cadenza::simulate {
 namespace {
 
 using config::Recompute;
+using program::Instruction;
 using program::Operation;
 using program::Pass;
-using program::Step;
 
 /// No size is slower than a smaller one: work that is cut into pieces takes no less on this machine
 /// than on the given one. Measured tables are not like that: matrices of half the rows may be
@@ -164,14 +164,14 @@ double hop_seconds(const config::Experiment& e, const Costs& costs, const Hops& 
 /// An operation and its collectives in the fastest tensor group: groups that do not divide a node
 /// lie on one or on two, in turns that begin again where a group begins with a node.
 double fastest_seconds(const config::Experiment& e, Dense& dense, const Costs& costs,
-                       const Step& step, std::int64_t rows) {
+                       const Instruction& instruction, std::int64_t rows) {
   const auto trainers = static_cast<Rank>(e.parallel.trainers());
   const bool one_node = costs.node_of(trainers - 1) == 0;
   double least = std::numeric_limits<double>::infinity();
   for (Rank first = 0; first < trainers; first += static_cast<Rank>(e.parallel.tensor)) {
     const bool again = first > 0 && costs.node_of(first) != costs.node_of(first - 1);
     if (again || (one_node && first > 0)) break;
-    const DenseTime& time = dense.time(step, first, rows);
+    const DenseTime& time = dense.time(instruction, first, rows);
     least = std::min(least, time.compute + time.collective_seconds());
   }
   return least;
@@ -181,8 +181,8 @@ double fastest_seconds(const config::Experiment& e, Dense& dense, const Costs& c
 double stage_seconds(const config::Experiment& e, Dense& dense, const Costs& costs,
                      std::int64_t rows) {
   double seconds = 0;
-  for (const Step& step : program::layer_steps(e)) {
-    seconds += fastest_seconds(e, dense, costs, step, rows);
+  for (const Instruction& instruction : program::layer_instructions(e)) {
+    seconds += fastest_seconds(e, dense, costs, instruction, rows);
   }
   return seconds * static_cast<double>(e.model.layers / e.parallel.pipeline);
 }
@@ -190,7 +190,7 @@ double stage_seconds(const config::Experiment& e, Dense& dense, const Costs& cos
 /// Of a microbatch on the last stage beside its layers.
 double loss_seconds(const config::Experiment& e, Dense& dense, const Costs& costs,
                     std::int64_t rows) {
-  Step loss;
+  Instruction loss;
   loss.operation = Operation::loss;
   loss.pass = Pass::backward;
   loss.tick = 0;
@@ -198,7 +198,7 @@ double loss_seconds(const config::Experiment& e, Dense& dense, const Costs& cost
 }
 
 double update_seconds(const config::Experiment& e, Dense& dense) {
-  Step optimize;
+  Instruction optimize;
   optimize.operation = Operation::optimize;
   double seconds = dense.time(optimize, 0, 0).compute + dense.gradient_sum(0, 0).seconds;
   if (e.parallel.shard == config::Shard::optimizer) seconds += dense.gather_parameters(0);

@@ -49,7 +49,7 @@ struct Message {
   bool under_way() const { return sender_posted && receiver_posted; }
 };
 
-/// Identifies an exchange.
+/// Identifies a stage, or an index round, of the attention of a layer.
 struct StageKey {
   int pool = 0;
   int tick = 0;
@@ -67,13 +67,13 @@ class StageMessages {
   StageMessages(const program::Traffic& traffic, const StageKey& key)
       : traffic_(&traffic),
         key_(key),
-        messages_(traffic.flows(key.stage).size()),
+        messages_(traffic.messages(key.stage).size()),
         open_ends_(2 * messages_.size()) {}
 
   const StageKey& key() const { return key_; }
   std::size_t messages() const { return messages_.size(); }
-  const program::Flow& flow(std::size_t number) const {
-    return traffic_->flows(key_.stage)[number];
+  const program::PlannedMessage& planned(std::size_t number) const {
+    return traffic_->messages(key_.stage)[number];
   }
   Message& message(std::size_t number) { return messages_[number]; }
   const Message& message(std::size_t number) const { return messages_[number]; }

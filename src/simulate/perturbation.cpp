@@ -15,17 +15,17 @@ constexpr std::uint64_t kSpeedStream = Hasher().add("cluster.speed").value();
 constexpr std::uint64_t kJitterStream = Hasher().add("cluster.jitter").value();
 constexpr std::uint64_t kPauseStream = Hasher().add("cluster.pause").value();
 
-bool is_of(config::FaultPhase phase, const program::Step& operation) {
+bool is_of(config::FaultPhase phase, const program::Instruction& instruction) {
   switch (phase) {
     case config::FaultPhase::all:
       return true;
     case config::FaultPhase::forward:
-      return program::phase_of(operation) == Phase::forward;
+      return program::phase_of(instruction) == Phase::forward;
     case config::FaultPhase::backward:
-      return program::phase_of(operation) == Phase::backward ||
-             program::phase_of(operation) == Phase::recompute;
+      return program::phase_of(instruction) == Phase::backward ||
+             program::phase_of(instruction) == Phase::recompute;
     case config::FaultPhase::optimizer:
-      return program::phase_of(operation) == Phase::optimizer;
+      return program::phase_of(instruction) == Phase::optimizer;
   }
   return false;
 }
@@ -37,9 +37,9 @@ bool is_of(config::FaultWork work, program::Operation operation) {
                                                            : Category::compute_dense);
 }
 
-bool concerns(const config::Fault& fault, Rank rank, const program::Step& operation) {
-  return fault.rank == rank && is_of(fault.phase, operation) &&
-         is_of(fault.work, operation.operation);
+bool concerns(const config::Fault& fault, Rank rank, const program::Instruction& instruction) {
+  return fault.rank == rank && is_of(fault.phase, instruction) &&
+         is_of(fault.work, instruction.operation);
 }
 
 }  // namespace
@@ -64,13 +64,13 @@ Perturbation::Perturbation(const config::Experiment& experiment, std::int64_t st
 }
 
 void Perturbation::place_pauses(const program::Program& program,
-                                const std::function<bool(const program::Step&)>& computes) {
+                                const std::function<bool(const program::Instruction&)>& computes) {
   for (std::size_t i = 0; i < faults_.size(); ++i) {
     if (faults_[i].pause == 0) continue;
     std::vector<std::size_t> numbers;
-    for (std::size_t n = 0; n < program.steps.size(); ++n) {
-      const program::Step& operation = program.steps[n];
-      if (concerns(faults_[i], program.rank, operation) && computes(operation)) {
+    for (std::size_t n = 0; n < program.instructions.size(); ++n) {
+      const program::Instruction& instruction = program.instructions[n];
+      if (concerns(faults_[i], program.rank, instruction) && computes(instruction)) {
         numbers.push_back(n);
       }
     }
@@ -85,7 +85,7 @@ double Perturbation::pause(Rank rank, std::size_t number) const {
   return pause == pauses_.end() ? 0.0 : pause->second;
 }
 
-double Perturbation::seconds(Rank rank, std::size_t number, const program::Step& operation,
+double Perturbation::seconds(Rank rank, std::size_t number, const program::Instruction& instruction,
                              double seconds) const {
   if (rank_.empty()) return seconds;
   double factor = rank_[at(rank)];
@@ -94,7 +94,7 @@ double Perturbation::seconds(Rank rank, std::size_t number, const program::Step&
     factor *= std::exp(jitter_ * random_normal(seed_, stream, number));
   }
   for (const config::Fault& fault : faults_) {
-    if (concerns(fault, rank, operation)) factor /= fault.speed;
+    if (concerns(fault, rank, instruction)) factor /= fault.speed;
   }
   return seconds * factor + pause(rank, number);
 }

@@ -23,13 +23,13 @@ class Perturbation {
   /// Chooses the operations in which the program's rank pauses (faults of kind pause).
   /// @param computes  whether the rank computes anything in an operation
   void place_pauses(const program::Program& program,
-                    const std::function<bool(const program::Step&)>& computes);
+                    const std::function<bool(const program::Instruction&)>& computes);
 
   /// Seconds for which a rank pauses in its `number`-th operation.
   double pause(Rank rank, std::size_t number) const;
 
   /// Seconds that a rank's `number`-th operation takes if the machine needs `seconds`.
-  double seconds(Rank rank, std::size_t number, const program::Step& operation,
+  double seconds(Rank rank, std::size_t number, const program::Instruction& instruction,
                  double seconds) const;
 
  private:

@@ -16,7 +16,7 @@ using trace::Lane;
 
 EventKind kind_of(const Span& span) {
   if (span.what == Activity::drain) return OtherEvent::wait_for_sends;
-  const program::OperationInfo& operation = program::describe(span.step->operation);
+  const program::OperationInfo& operation = program::describe(span.instruction->operation);
   switch (span.what) {
     case Activity::pack:
       return operation.pack.value();
@@ -115,14 +115,15 @@ trace::Event Recording::event_of(const Span& span) const {
   event.peer = span.peer;
   event.flow = in_step(span.flow);
   set_kind(kind_of(span), event);
-  if (span.step != nullptr) event.set_context(program::context_of(*span.step, halves_));
+  if (span.instruction != nullptr)
+    event.set_context(program::context_of(*span.instruction, halves_));
   if (beside_computation(span.what)) {
     event.lane = Lane::communication;
     event.flags |= trace::flag::kNonBlocking;
   }
   if (span.what == Activity::message_out) event.flags |= trace::flag::kSends;
   if (event.category == Category::p2p_send || event.category == Category::p2p_receive) {
-    event.peer = span.step->peer;
+    event.peer = span.instruction->peer;
   }
   return event;
 }

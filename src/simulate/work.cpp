@@ -12,16 +12,8 @@
 #include "cadenza/simulate/costs.hpp"
 
 namespace cadenza::simulate {
-namespace {
-
 using program::Pass;
 using program::TickPlans;
-
-std::size_t index(Pass pass) {
-  return pass == Pass::forward ? 0 : 1;
-}
-
-}  // namespace
 
 Work::Work(const program::StepShape& step_shape, std::span<const TickPlans> ticks,
            const Costs& costs)
@@ -30,7 +22,7 @@ Work::Work(const program::StepShape& step_shape, std::span<const TickPlans> tick
       ticks_(ticks) {
   for (const TickPlans& tick : ticks) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
-      attention_[index(pass)].push_back(stages(tick, pass, costs));
+      attention_[at(pass)].push_back(stages(tick, pass, costs));
     }
     rows_.push_back(rows_of(tick));
     estimates_.push_back(estimates_of(tick, costs));
@@ -67,20 +59,20 @@ std::vector<std::int64_t> Work::rows_of(const TickPlans& tick) const {
   return rows;
 }
 
-const Attention& Work::attention(const program::Step& step, Rank rank) const {
-  return attention_[index(step.pass)][at(step.plan)][at(step.stage)][at(rank)];
+const Attention& Work::attention(const program::Instruction& instruction, Rank rank) const {
+  return attention_[at(instruction.pass)][at(instruction.plan)][at(instruction.stage)][at(rank)];
 }
 
-const program::Traffic& Work::traffic(const program::Step& step) const {
-  return ticks_[at(step.plan)].traffic(step.pass);
+const program::Traffic& Work::traffic(const program::Instruction& instruction) const {
+  return ticks_[at(instruction.plan)].traffic(instruction.pass);
 }
 
-const program::Traffic& Work::index_traffic(const program::Step& step) const {
-  return ticks_[at(step.plan)].index_traffic(step.pass);
+const program::Traffic& Work::index_traffic(const program::Instruction& instruction) const {
+  return ticks_[at(instruction.plan)].index_traffic(instruction.pass);
 }
 
-double Work::estimate(const program::Step& step, Rank rank) const {
-  return estimates_[at(step.plan)][at(step.stage)][at(rank)];
+double Work::estimate(const program::Instruction& instruction, Rank rank) const {
+  return estimates_[at(instruction.plan)][at(instruction.stage)][at(rank)];
 }
 
 Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) const {
@@ -99,12 +91,12 @@ Work::Estimates Work::estimates_of(const TickPlans& tick, const Costs& costs) co
   return rounds;
 }
 
-std::int64_t Work::rows(const program::Step& step, Rank rank) const {
-  return rows_[at(step.plan)][at(rank)];
+std::int64_t Work::rows(const program::Instruction& instruction, Rank rank) const {
+  return rows_[at(instruction.plan)][at(rank)];
 }
 
-std::int64_t Work::all_rows(const program::Step& step, Rank rank) const {
-  const auto plan = static_cast<std::size_t>(step.plan);
+std::int64_t Work::all_rows(const program::Instruction& instruction, Rank rank) const {
+  const auto plan = static_cast<std::size_t>(instruction.plan);
   std::int64_t sum = 0;
   for (std::size_t half = 0; half < halves_; ++half) {
     sum += rows_[plan - plan % halves_ + half][at(rank)];
@@ -131,8 +123,8 @@ double Costs::attend(std::span<const plan::PlacedTask* const> tasks, program::Pa
   return seconds;
 }
 
-double Costs::compute(const program::Step& step, Rank rank, std::int64_t rows) const {
-  return program::seconds_of(step, shapes_.work(step, rank, rows), *this);
+double Costs::compute(const program::Instruction& instruction, Rank rank, std::int64_t rows) const {
+  return program::seconds_of(instruction, shapes_.work(instruction, rank, rows), *this);
 }
 
 }  // namespace cadenza::simulate

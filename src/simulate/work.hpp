@@ -24,16 +24,16 @@ class Work {
        const Costs& costs);
 
   /// @param rank  as the plan counts ranks
-  const Attention& attention(const program::Step& step, Rank rank) const;
-  const program::Traffic& traffic(const program::Step& step) const;
-  /// Traffic of the step's index rounds.
-  const program::Traffic& index_traffic(const program::Step& step) const;
-  /// Seconds that a rank computes in the step's index round.
-  double estimate(const program::Step& step, Rank rank) const;
-  /// Tokens of a rank in the step's half of a microbatch.
-  std::int64_t rows(const program::Step& step, Rank rank) const;
-  /// Tokens of a rank in the whole microbatch of the step.
-  std::int64_t all_rows(const program::Step& step, Rank rank) const;
+  const Attention& attention(const program::Instruction& instruction, Rank rank) const;
+  const program::Traffic& traffic(const program::Instruction& instruction) const;
+  /// Traffic of the instruction's index rounds.
+  const program::Traffic& index_traffic(const program::Instruction& instruction) const;
+  /// Seconds that a rank computes in the instruction's index round.
+  double estimate(const program::Instruction& instruction, Rank rank) const;
+  /// Tokens of a rank in the instruction's half of a microbatch.
+  std::int64_t rows(const program::Instruction& instruction, Rank rank) const;
+  /// Tokens of a rank in the whole microbatch of the instruction.
+  std::int64_t all_rows(const program::Instruction& instruction, Rank rank) const;
 
  private:
   /// By stage and rank.
@@ -47,9 +47,9 @@ class Work {
   std::size_t ranks_;
   std::size_t halves_;
   std::span<const program::TickPlans> ticks_;
-  std::vector<Stages> attention_[2];  ///< by pass, tick
-  std::vector<std::vector<std::int64_t>> rows_;
-  std::vector<Estimates> estimates_;
+  std::vector<Stages> attention_[2];             ///< by pass and plan (PlanIndex)
+  std::vector<std::vector<std::int64_t>> rows_;  ///< by plan and rank
+  std::vector<Estimates> estimates_;             ///< by plan
 };
 
 }  // namespace cadenza::simulate

@@ -6,8 +6,9 @@
 
 namespace cadenza::storage {
 
-/// While it lives, a segmentation fault of this thread ends the process like any unreadable file:
-/// with one line that names the file and exit code 3. Other faults are handled as before.
+/// While it lives, SIGSEGV, SIGBUS, SIGFPE and SIGABRT of this thread end the process like any
+/// unreadable file: with one line that names the file and exit code 3. Those of other threads are
+/// handled as before.
 class Reading {
  public:
   /// @param path  must outlive the object

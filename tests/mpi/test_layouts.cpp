@@ -177,7 +177,7 @@ std::int64_t attention_bytes(const config::Experiment& e, const program::StepPla
     if (!phases || phase == Pass::forward) bytes += forward;
     if (!phases || phase == Pass::backward) bytes += backward + (again ? forward : 0);
   }
-  return bytes * step_shape.layers * step_shape.pipeline.chunks;
+  return bytes * step_shape.rank_layers();
 }
 
 /// Bytes of residual streams and their gradients that it sends to its neighbours in the pipeline.
@@ -185,7 +185,7 @@ std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& 
   const program::StepShape step_shape(e);
   const program::Layout& layout = step_shape.layout;
   std::int64_t rows = 0;
-  for (const program::Step& operation : step.program.steps) {
+  for (const program::Instruction& operation : step.program.instructions) {
     if (operation.operation != program::Operation::send) continue;
     const auto& tick = step.ticks[static_cast<std::size_t>(operation.plan)];
     rows += home_rows(tick, layout.in_pool(rank), layout.tensor()).rows();

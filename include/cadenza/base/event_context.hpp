@@ -10,7 +10,8 @@
 
 namespace cadenza {
 
-/// Collectives of a group of ranks. They run round a ring once or, for few bytes, over a tree.
+/// Collectives of a group of ranks. all_gather and reduce_scatter run round a ring once, all_reduce
+/// twice or, where that is faster, over a tree.
 enum class Collective : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 
 enum class Category : std::uint8_t {

@@ -7,7 +7,8 @@
 
 namespace cadenza {
 
-/// World rank of an MPI process.
+/// Number of a rank: in the world or, in plans and their traffic, in the pool that shares a plan
+/// (program::Layout::members).
 using Rank = int;
 
 /// Half-open range [begin, end), in tokens of a document, rows of a buffer or heads.

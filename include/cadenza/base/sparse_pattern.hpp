@@ -119,10 +119,9 @@ void SparsePattern::for_each_column(std::int64_t row, Range k, Visit&& visit) co
 // --- The rule: how much of a document is kept, and how its pattern is chosen ---
 
 /// How the pattern of a document and a head is chosen, in every layer:
-/// - vertical_slash (MInference, arXiv 2407.02490; MTraining, arXiv 2510.18830): the last queries
-/// of
-///   a document say which keys (columns) and which diagonals i - j (slashes) hold most of their
-///   attention; all queries of the document then see those;
+/// - vertical_slash (MInference, arXiv 2407.02490; MTraining, arXiv 2510.18830): the
+///   last queries of a document say which keys (columns) and which diagonals i - j (slashes) hold
+///   most of their attention; all queries of the document then see those;
 /// - xattention (XAttention, arXiv 2503.16428): sums over the antidiagonals of squares of `stride`
 ///   tokens say which blocks hold most of the attention of each row of blocks.
 enum class SparseKind : std::uint8_t { vertical_slash, xattention };
@@ -148,10 +147,10 @@ constexpr SparseTraits traits_of(SparseKind kind) {
 struct SparseRule {
   static constexpr int kObserved = 64;  ///< vertical_slash: number of observed queries
 
-  std::int64_t block = 0;        ///< side of a block, tokens; 0: attention is dense
-  std::int64_t columns = 0;      ///< largest number of columns
-  std::int64_t slashes = 0;      ///< largest number of slashes
-  double top_p = 0;              ///< share of the mass that they shall hold; 0: as many as allowed
+  std::int64_t block = 0;    ///< side of a block, tokens; 0: attention is dense
+  std::int64_t columns = 0;  ///< largest number of columns
+  std::int64_t slashes = 0;  ///< largest number of slashes
+  double top_p = 0;  ///< the heaviest, while they hold less of the mass; 0: as many as allowed
   std::int64_t sinks = 0;        ///< top_p 0: first columns, always kept
   std::int64_t window = 0;       ///< top_p 0: smallest diagonals, always kept
   std::int64_t dense_below = 0;  ///< documents of fewer tokens are dense

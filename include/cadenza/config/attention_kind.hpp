@@ -55,6 +55,7 @@ inline constexpr auto kAttentionKinds = std::to_array<AttentionTraits>({
     {"vertical_slash", kVerticalSlashKeys, SparseKind::vertical_slash},
     {"xattention", kXAttentionKeys, SparseKind::xattention},
 });
+static_assert(kAttentionKinds.size() == at(AttentionKind::xattention) + 1);
 
 constexpr const AttentionTraits& traits_of(AttentionKind kind) {
   return kAttentionKinds[at(kind)];

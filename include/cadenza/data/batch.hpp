@@ -41,7 +41,7 @@ struct Batch {
 
 class Stream;
 class BalancedSteps;
-struct Bins;
+struct DealOptions;
 
 /// Packs the steps of a run. The corpus is one stream of documents, repeated when it ends; with
 /// shuffle each pass over it has its own order, given by (seed, pass).
@@ -68,7 +68,7 @@ class Packer {
  private:
   config::Batch options_;
   std::shared_ptr<const Stream> stream_;
-  std::shared_ptr<const Bins> bins_;         // balanced, pooled
+  std::shared_ptr<const DealOptions> bins_;  // balanced, pooled
   std::shared_ptr<BalancedSteps> balanced_;  // balanced; locks itself
 };
 

@@ -22,8 +22,9 @@ inline constexpr std::int64_t kByteVocabulary = 259;
 
 /// A question that a document asks after it has told the answer.
 struct Question {
-  std::int64_t token = 0;  ///< place in the document of the token whose target is the answer
-  std::int64_t fact = 0;   ///< place in the document where the answer is told
+  std::int64_t token = 0;       ///< place in the document of the token whose target is the answer
+  std::int64_t fact = 0;        ///< place in the document where the answer is told
+  std::int64_t fact_begin = 0;  ///< first token of the fact that tells it
   friend bool operator==(const Question&, const Question&) = default;
 };
 

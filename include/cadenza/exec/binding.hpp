@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Binds a plan to one rank: which rows of which buffer its tasks and messages use. Computed once
-// per tick and used for every layer.
+// per plan and used for all layers of its class.
 #pragma once
 
 #include <array>

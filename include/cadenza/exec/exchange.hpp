@@ -28,7 +28,7 @@ struct StridedRows;
 
 /// The communicators of a pool's messages in one half of the microbatch. Inputs, results and halves
 /// have separate communicators, so ranks may post them in different orders without deadlock.
-struct AttentionMessages {
+struct AttentionCommunicators {
   DeviceCommunicator& inputs;
   DeviceCommunicator& results;
 };
@@ -36,7 +36,7 @@ struct AttentionMessages {
 /// The place in a step of the attention operations that follow.
 template <typename Real>
 struct AttentionContext {
-  int tick = 0;   ///< of this exchange: index into the bound plans
+  int plan = 0;   ///< index into the bound plans
   int layer = 0;  ///< number in the trace
   program::Pass pass = program::Pass::forward;
   bool recompute = false;  ///< the forward pass is repeated in the backward pass
@@ -55,13 +55,13 @@ class AttentionExchange {
   /// @param pool  communicators of the ranks that plans name
   /// @param members  their world ranks, for traces
   /// @param half  half of the microbatch, 0 without ping-pong
-  AttentionExchange(const AttentionMessages& pool, std::vector<Rank> members,
+  AttentionExchange(const AttentionCommunicators& pool, std::vector<Rank> members,
                     const AttentionShape& shape, AttentionKernel kernel,
                     const kernels::RotaryTable<Sum>& rotary, int half, Tracer& tracer,
                     MemoryLedger& ledger);
 
-  /// Takes the plans of a step, one per tick. Grows buffers if a plan needs more than any before;
-  /// nothing else allocates memory until the next call.
+  /// Takes the plans of a step: of its half, one per tick and class of layers. Grows buffers if a
+  /// plan needs more than any before; nothing else allocates memory until the next call.
   /// @param copies  layers x activation buffers: copies of the inputs if plans keep them on servers
   /// @throws Error(communication) if a plan was made for elements of other sizes
   void bind(const std::vector<const program::TickPlans*>& ticks, int align, int copies);
@@ -74,7 +74,7 @@ class AttentionExchange {
   /// Checks the indices after the last pass of a step: see IndexExchange. Collective.
   void require_all_computed() { index_.require_all_computed(); }
   IndexExchange<Real>& index() { return index_; }
-  const Binding& binding(int tick) const { return bindings_[at(tick)]; }
+  const Binding& binding(int plan) const { return bindings_[at(plan)]; }
 
   /// Runs an attention operation of the context's pass:
   /// - begin_attention (backward): computes delta of this rank's own rows;
@@ -94,7 +94,7 @@ class AttentionExchange {
   void attend(int stage);
   double sparse_flops(const kernels::TaskList<Real>& list) const;
   double dense_flops(const kernels::TaskList<Real>& list) const;
-  const Binding& bound() const { return binding(context_.tick); }
+  const Binding& bound() const { return binding(context_.plan); }
   const StageBinding& stage_of(int stage) const;
   std::byte* bytes_of(const MessageSet& messages) const {
     return buffer_.memory() + messages.buffer;
@@ -113,7 +113,7 @@ class AttentionExchange {
   void bind_tasks();
   kernels::TaskList<Real>& tasks_of(int stage);
 
-  AttentionMessages over_;
+  AttentionCommunicators over_;
   comm::Communicator& pool_;  ///< for host memory
   AttentionShape shape_;
   AttentionKernel kernel_;
@@ -129,7 +129,7 @@ class AttentionExchange {
   StageMessages messages_;
   std::vector<comm::Send> sends_;  ///< of one operation; kept to reuse memory, like `receives_`
   std::vector<comm::Receive> receives_;
-  /// By tick, pass and stage. Tasks hold for the step, row addresses for the last layer that ran.
+  /// By plan, pass and stage. Tasks hold for the step, row addresses for the last layer that ran.
   std::vector<std::array<std::vector<kernels::TaskList<Real>>, 2>> tasks_;
 };
 

@@ -67,9 +67,9 @@ class Executor {
   void agree_on_plan(const program::StepPlan& plan);
   void bind(const program::StepPlan& plan);
   void enter_nccl(const program::StepPlan& plan);
-  void run_operation(const program::Step& step, const program::StepPlan& plan);
-  AttentionContext<Real> context_of(const program::Step& step);
-  void run_attention(const program::Step& step);
+  void run_operation(const program::Instruction& instruction, const program::StepPlan& plan);
+  AttentionContext<Real> context_of(const program::Instruction& instruction);
+  void run_attention(const program::Instruction& instruction);
   StepResult agree_on_result(const program::StepPlan& plan);
   SparseCounts agree_on_counts(const program::StepPlan& plan);
 

@@ -22,14 +22,15 @@ struct StageCall {
   /// of ranks run the same ticks and layers in the same order, and messages of one tag between two
   /// ranks arrive in the order in which they were sent.
   int tag = 0;
-  int tick = 0;
+  int plan = 0;  ///< as AttentionContext::plan
   int layer = 0;
   bool recompute = false;
 };
 
-/// Returns the call of a stage's messages of inputs or results in a context, whose tick, layer,
+/// Returns the call of a stage's messages of inputs or results in a context, whose plan, layer,
 /// pass and recompute it takes.
-/// @param half  half of the microbatch in ping-pong; without it, an index has the second
+/// @param half  half of the microbatch; where there is one, 0 for attention and 1 for its index,
+///              which ping-pong excludes
 template <typename Context>
 StageCall stage_call(comm::MessagePassing& over, program::Operation operation, int stage,
                      bool results, int half, const Context& context) {
@@ -38,7 +39,7 @@ StageCall stage_call(comm::MessagePassing& over, program::Operation operation, i
           .operation = operation,
           .channel = channel,
           .tag = 4 * channel + (context.pass == Pass::backward ? 2 : 0),
-          .tick = context.tick,
+          .plan = context.plan,
           .layer = context.layer,
           .recompute = context.recompute};
 }

@@ -29,9 +29,10 @@
 
 namespace cadenza::kernels {
 
-/// Table of cos and sin of position * theta^(-2d/D) for d in [0, D/2): [positions, D/2] each,
-/// row-major. Pairs are (d, d + D/2), Hugging Face's convention. Empty arrays: no rotation
-/// (attend's Q and K). Real is an accumulator type: float or double.
+/// Table of magnitude * cos and sin of position * frequency of pair d (see
+/// attention::RotaryFrequencies) for d in [0, D/2): [positions, D/2] each, row-major. Pairs are (d,
+/// d + D/2), Hugging Face's convention. Empty arrays: no rotation (attend's Q and K). Real is an
+/// accumulator type: float or double.
 template <typename Real>
 struct RotaryTable {
   Array<Real> cos;
@@ -45,7 +46,8 @@ struct RotaryTable {
 struct Positions {
   std::int64_t first = -1;  ///< position of tokens.begin; -1: tokens.begin itself
   std::int64_t step = 1;    ///< at least 1
-  /// Keys only: at every multiple of `run`, `gap` positions are skipped. 0: none.
+  /// At every multiple of `run`, `gap` positions are skipped; 0: none. Rows of queries lie within
+  /// one run: their rotation uses `step` alone.
   std::int64_t run = 0;
   std::int64_t gap = 0;
   friend bool operator==(const Positions&, const Positions&) = default;

@@ -18,7 +18,6 @@
 
 namespace cadenza::plan {
 
-/// Numbers of heads and sizes of elements, on which bytes and costs depend.
 /// The order in which a plan counts the tokens of its documents, so that a rank holds a range.
 /// Stripe c has the runs c, c + stripes, c + 2 stripes, ... of `run` tokens each; the tokens of
 /// stripe 0 are counted first, then those of stripe 1, ... One stripe gives the order of the text.
@@ -197,9 +196,6 @@ struct Plan {
   /// attention.tolerance: auto: the tolerances that were compared, the chosen one first.
   std::vector<Trial> trials;
 };
-
-/// The key-value heads that these query heads read.
-Range key_heads(const AttentionShape& shape, Range heads);
 
 /// Bytes of a move: inputs have element_bytes; results, LSE and delta have accumulator_bytes.
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads);

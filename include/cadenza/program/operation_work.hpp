@@ -27,7 +27,7 @@ struct OperationWork {
 /// A collective of the tensor group within an operation.
 struct TensorCollective {
   Collective what = Collective::all_gather;
-  std::int64_t bytes = 0;  ///< sum over the group
+  std::int64_t bytes = 0;  ///< the whole result of an all_gather, else one rank's whole input
   friend bool operator==(const TensorCollective&, const TensorCollective&) = default;
 };
 
@@ -39,18 +39,19 @@ class OperationShapes {
   /// The work of any operation except attention's messages and tasks; empty where it computes
   /// nothing.
   /// @param rows  tokens of the operation
-  OperationWork work(const Step& step, Rank rank, std::int64_t rows) const;
+  OperationWork work(const Instruction& instruction, Rank rank, std::int64_t rows) const;
 
   /// The collectives of an operation, in the order in which the model runs them; the executor
   /// refuses any other. None without a tensor group.
-  std::vector<TensorCollective> collectives(const Step& step, Rank rank, std::int64_t rows) const;
+  std::vector<TensorCollective> collectives(const Instruction& instruction, Rank rank,
+                                            std::int64_t rows) const;
 
   /// Bytes of the residual stream that one tensor rank sends to the next stage.
   std::int64_t stream_bytes(std::int64_t rows) const;
 
  private:
-  OperationWork attention_inputs(const Step& step, double rows) const;
-  OperationWork attention_outputs(const Step& step, double rows) const;
+  OperationWork attention_inputs(const Instruction& instruction, double rows) const;
+  OperationWork attention_outputs(const Instruction& instruction, double rows) const;
   OperationWork attention_inputs_gradient(double rows) const;
   OperationWork attention_outputs_gradient(double rows) const;
   OperationWork loss(double rows) const;
@@ -76,10 +77,11 @@ double table_elements(const config::Model& model, const Layout& layout, Rank ran
 // --- Times of operations at a machine's rates, and the machine as planners know it ---
 
 /// Seconds of an operation's products and bytes.
-double seconds_of(const Step& step, const OperationWork& work, const cost::Rates& rates);
+double seconds_of(const Instruction& instruction, const OperationWork& work,
+                  const cost::Rates& rates);
 
 /// The operations of a layer outside core attention, both passes.
-std::vector<Step> layer_steps(const config::Experiment& experiment);
+std::vector<Instruction> layer_instructions(const config::Experiment& experiment);
 
 /// The ranks of pool 0 on a machine, as planners know them: without the differences between ranks
 /// and links that `cluster` plants (slow ranks and links, faults, jitter).
@@ -89,9 +91,9 @@ cost::Pool planning_pool(const config::Experiment& experiment, const config::Mac
 // --- The element-wise rate of an operation ---
 
 /// The machine's rate for the element-wise part of an operation, bytes per second.
-double element_wise_rate(config::ElementWise rates, const Step& step);
+double element_wise_rate(config::ElementWise rates, const Instruction& instruction);
 
 /// The operation's own rate among `rates`; null where it has none.
-double* rate_of(config::ElementWise& rates, const Step& step);
+double* rate_of(config::ElementWise& rates, const Instruction& instruction);
 
 }  // namespace cadenza::program

@@ -18,34 +18,34 @@
 
 namespace cadenza::program {
 
-/// One operation. -1 where a field does not apply.
-struct Step {
+/// An operation of a program and the rows it is for. -1 where a field does not apply.
+struct Instruction {
   Operation operation = Operation::embed;
-  Pass pass = Pass::forward;
-  bool recompute = false;  ///< a forward operation in the backward pass
-  int tick = -1;           ///< tick of the schedule
-  int plan = -1;           ///< index into the step's plans: PlanIndex
-  int microbatch = -1;     ///< microbatch of this rank's data coordinate
-  int buffer = -1;         ///< activation buffer of the microbatch
-  int chunk = -1;          ///< group of layers
-  int layer = -1;          ///< layer of this rank, over all chunks
-  int stage = -1;          ///< stage of the plan
-  int half = 0;            ///< half of the microbatch in ping-pong
-  Rank peer = -1;          ///< world rank at the other end of a residual stream
-  friend bool operator==(const Step&, const Step&) = default;
+  Pass pass = Pass::forward;  ///< whose plan and formulas it follows
+  bool recompute = false;     ///< `pass` is forward, and it runs in the backward pass
+  int tick = -1;              ///< tick of the schedule
+  int plan = -1;              ///< index into the step's plans: PlanIndex
+  int microbatch = -1;        ///< microbatch of this rank's data coordinate
+  int buffer = -1;            ///< activation buffer of the microbatch
+  int chunk = -1;             ///< group of layers
+  int layer = -1;             ///< layer of this rank, over all chunks
+  int stage = -1;             ///< stage of the plan
+  int half = 0;               ///< half of the microbatch in ping-pong
+  Rank peer = -1;             ///< world rank at the other end of a residual stream
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
-/// Whether a step computes gradients: it is in the backward pass and no recomputation.
-inline bool is_gradient(const Step& step) {
-  return step.pass == Pass::backward && !step.recompute;
+/// Whether an instruction computes gradients.
+inline bool is_gradient(const Instruction& instruction) {
+  return instruction.pass == Pass::backward;
 }
 
 /// The phase of a pass in traces.
 Phase phase_of(Pass pass);
-Phase phase_of(const Step& step);
+Phase phase_of(const Instruction& instruction);
 /// The place of an operation's events in traces.
 /// @param halves  StepShape::halves
-EventContext context_of(const Step& step, int halves);
+EventContext context_of(const Instruction& instruction, int halves);
 
 /// The plans of a tick or, in ping-pong, of one half of it, for all layers or for those of a class.
 struct TickPlans {
@@ -89,8 +89,10 @@ struct StepShape {
   int halves = 1;  ///< 2: ping-pong
   config::Recompute recompute = config::Recompute::none;
   bool shards_optimizer = false;
+  /// Layers of a rank: of all chunks of its pipeline stage.
+  int rank_layers() const { return layers * pipeline.chunks; }
   /// The layer of the model that a stage's layer is.
-  /// @param layer  layer of the pipeline stage, over all chunks: Step::layer
+  /// @param layer  layer of the pipeline stage, over all chunks: Instruction::layer
   int model_layer(int stage, int layer) const;
   /// The ticks of a pool, in order. Where stages are not pooled there is one forward tick of one
   /// stage per microbatch.
@@ -126,7 +128,7 @@ class PlanIndex {
 struct Program {
   Rank rank = 0;
   int buffers = 1;  ///< activation buffers: microbatches x chunks in flight
-  std::vector<Step> steps;
+  std::vector<Instruction> instructions;
 };
 
 /// Makes the program of a rank.
@@ -145,7 +147,7 @@ struct StreamBuffers {
 };
 StreamBuffers stream_buffers_of_stage(const StepShape& step_shape, int stage);
 
-/// A step as text: "tick 0 layer 3 forward attend stage 1".
-std::string to_string(const Step& step);
+/// An instruction as text: "tick 0 layer 3 forward attend stage 1".
+std::string to_string(const Instruction& instruction);
 
 }  // namespace cadenza::program

@@ -15,14 +15,14 @@
 namespace cadenza::program {
 
 /// One message: all inputs, or all results, that one rank sends to another in a stage.
-struct Flow {
+struct PlannedMessage {
   Rank from = 0;  ///< rank of the plan, as is `to`
   Rank to = 0;
   bool results = false;
   std::int64_t bytes = 0;
   bool slices = false;  ///< has only some heads of rows that have all heads at home
   Range moves;          ///< place in the lists of Traffic::moves
-  friend bool operator==(const Flow&, const Flow&) = default;
+  friend bool operator==(const PlannedMessage&, const PlannedMessage&) = default;
 };
 
 /// Indices into a list of a plan or of a Traffic.
@@ -30,8 +30,8 @@ using Indices = std::span<const std::uint32_t>;
 
 /// A rank's part in a stage. Valid as long as its Traffic lives and is not moved.
 struct Part {
-  Range sends;                  ///< indices of flows, ascending by (to, results)
-  Indices receives;             ///< indices of flows, ascending by (from, results)
+  Range sends;                  ///< indices of messages, ascending by (to, results)
+  Indices receives;             ///< indices of messages, ascending by (from, results)
   Indices tasks;                ///< indices of the plan stage's tasks, ascending
   bool inputs = false;          ///< sends or receives inputs
   bool inputs_arrive = false;   ///< receives inputs
@@ -55,19 +55,23 @@ class Traffic {
   int stages() const { return static_cast<int>(stages_.size()); }
 
   /// The messages of a stage, ascending by (from, to, results), each of which occurs once.
-  std::span<const Flow> flows(int stage) const { return planned(stage).flows; }
+  std::span<const PlannedMessage> messages(int stage) const { return planned(stage).messages; }
 
-  /// Indices of a flow's moves in the plan's stage, ascending.
-  Indices moves(int stage, const Flow& flow) const;
+  /// Indices of a message's moves in the plan's stage, ascending.
+  Indices moves(int stage, const PlannedMessage& message) const;
 
   /// A rank's part in a stage; empty for a rank without one.
   Part of(Rank rank, int stage) const;
+
+  /// The stage behind the last one in which the rank has tasks or inputs: results that arrive there
+  /// or later are awaited when attention ends, and their buffers live until then.
+  int end_of_tasks(Rank rank) const;
 
   /// Indices of a rank's homes in the workload, ascending.
   Indices homes(Rank rank) const;
 
  private:
-  /// The begin of a rank's flows and tasks, which end where the next rank's begin.
+  /// The begin of a rank's messages and tasks, which end where the next rank's begin.
   struct Begins {
     std::uint32_t sends = 0;
     std::uint32_t receives = 0;
@@ -75,9 +79,9 @@ class Traffic {
     std::int32_t ready = -1;
   };
   struct Stage {
-    std::vector<Flow> flows;
-    std::vector<std::uint32_t> moves;     ///< indices, by flow
-    std::vector<std::uint32_t> receives;  ///< indices of flows, by receiver
+    std::vector<PlannedMessage> messages;
+    std::vector<std::uint32_t> moves;     ///< indices, by message
+    std::vector<std::uint32_t> receives;  ///< indices of messages, by receiver
     std::vector<std::uint32_t> tasks;     ///< indices, by server
     std::vector<Begins> ranks;            ///< by rank, and one more for the end
   };

@@ -29,7 +29,7 @@ class Costs : public cost::Rates {
   /// embed_gradient, gradient_norm or optimize on a rank, without messages and collectives; 0 for
   /// all other operations.
   /// @param rows  tokens of this rank in the operation
-  double compute(const program::Step& step, Rank rank, std::int64_t rows) const;
+  double compute(const program::Instruction& instruction, Rank rank, std::int64_t rows) const;
 
  private:
   program::OperationShapes shapes_;

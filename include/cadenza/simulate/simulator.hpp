@@ -34,7 +34,7 @@ enum class Activity : std::uint8_t {
 
 struct Span {
   Rank rank = 0;
-  const program::Step* step = nullptr;  ///< null after the end of its program
+  const program::Instruction* instruction = nullptr;  ///< null after the end of its program
   Activity what = Activity::compute;
   double begin = 0;  ///< seconds from the start of the step
   double end = 0;

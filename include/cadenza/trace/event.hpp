@@ -154,14 +154,14 @@ struct PlannedStage {
   double cost = 0;
   std::int64_t bytes_in = 0;
   std::int64_t bytes_out = 0;
-  double attend_seconds = 0;     ///< predicted: cost over the nominal rate
-  double receive_seconds = 0;    ///< predicted: bytes_in over the nominal rate
+  double attend_seconds = 0;     ///< predicted at the rates of cluster.machine, or nominal ones
+  double receive_seconds = 0;    ///< predicted for bytes_in, likewise
   std::int32_t layer_class = 0;  ///< see PlannedTask
   std::int32_t layers = 0;
 };
 
-/// Losses of a step's targets on this rank whose places in their documents lie between `position`
-/// and that of the next row: a row of /positions.
+/// Losses of a step's targets on this rank that follow the places of their documents from
+/// `position` up to that of the next row: a row of /positions.
 struct PositionLoss {
   std::uint32_t step = 0;
   std::uint32_t reserved = 0;

@@ -265,10 +265,11 @@ template <typename Real>
 void run_program(const Exchanges<Real>& exchanges, const program::Program& program, Pass pass,
                  const model::AttentionBuffers<Real>& home) {
   for (const auto& exchange : exchanges) exchange->set_context({0, 0, pass, false, 0, home});
-  for (const program::Step& step : program.steps) {
-    if (step.pass != pass) continue;
-    if (!program::is_attention(step.operation)) continue;  // dense operation of a training step
-    exchanges[at(step.half)]->run(step.operation, step.stage);
+  for (const program::Instruction& instruction : program.instructions) {
+    if (instruction.pass != pass) continue;
+    if (!program::is_attention(instruction.operation))
+      continue;  // dense operation of a training instruction
+    exchanges[at(instruction.half)]->run(instruction.operation, instruction.stage);
   }
 }
 
@@ -382,7 +383,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     auto& inputs = make();
     auto& results = make();
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
-        exec::AttentionMessages{inputs, results}, step_shape->layout.members(0), problem.shape,
+        exec::AttentionCommunicators{inputs, results}, step_shape->layout.members(0), problem.shape,
         experiment.attention.kernel, rotary, part.half, tracer, ledger));
     exchanges.back()->bind({&part}, 1, 1);
     if (given) exchanges.back()->index().set_patterns(&*given);

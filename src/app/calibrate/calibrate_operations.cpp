@@ -16,10 +16,10 @@
 namespace cadenza::app {
 namespace {
 
+using program::Instruction;
 using program::Operation;
 using program::Pass;
 using program::Product;
-using program::Step;
 
 constexpr std::int64_t kDocument = 256;  // tokens: short, so that attention does not dominate
 
@@ -41,22 +41,23 @@ std::string name_of(const Product& product) {
                      product.depth);
 }
 
-Step make_step(Operation operation, Pass pass) {
-  Step step;
-  step.operation = operation;
-  step.pass = pass;
-  return step;
+Instruction make_instruction(Operation operation, Pass pass) {
+  Instruction instruction;
+  instruction.operation = operation;
+  instruction.pass = pass;
+  return instruction;
 }
 
-const std::array<Step, 9> kOperations = {make_step(Operation::embed, Pass::forward),
-                                         make_step(Operation::attention_inputs, Pass::forward),
-                                         make_step(Operation::attention_outputs, Pass::forward),
-                                         make_step(Operation::loss, Pass::backward),
-                                         make_step(Operation::attention_outputs, Pass::backward),
-                                         make_step(Operation::begin_attention, Pass::backward),
-                                         make_step(Operation::attention_inputs, Pass::backward),
-                                         make_step(Operation::embed_gradient, Pass::backward),
-                                         make_step(Operation::optimize, Pass::backward)};
+const std::array<Instruction, 9> kOperations = {
+    make_instruction(Operation::embed, Pass::forward),
+    make_instruction(Operation::attention_inputs, Pass::forward),
+    make_instruction(Operation::attention_outputs, Pass::forward),
+    make_instruction(Operation::loss, Pass::backward),
+    make_instruction(Operation::attention_outputs, Pass::backward),
+    make_instruction(Operation::begin_attention, Pass::backward),
+    make_instruction(Operation::attention_inputs, Pass::backward),
+    make_instruction(Operation::embed_gradient, Pass::backward),
+    make_instruction(Operation::optimize, Pass::backward)};
 
 /// Returns the numbers of rows over which products are measured.
 std::vector<std::int64_t> row_counts(std::int64_t rows) {
@@ -71,8 +72,8 @@ std::set<Product> products_of(const config::Experiment& experiment, std::int64_t
   const config::Experiment alone = one_rank(experiment, rows);
   const program::OperationShapes shapes(alone, program::Layout(alone));
   std::set<Product> products;
-  for (const Step& step : kOperations) {
-    const auto work = shapes.work(step, 0, rows);
+  for (const Instruction& instruction : kOperations) {
+    const auto work = shapes.work(instruction, 0, rows);
     products.insert(work.products.begin(), work.products.end());
   }
   return products;
@@ -197,10 +198,10 @@ void Calibration<Real>::check_operations() {
   const config::Experiment alone = one_rank(experiment_, rows);
   const simulate::Costs costs(machine_, alone, program::Layout(alone));
   for (const OperationSample& sample : samples(rows)) {
-    const double predicted = costs.compute(sample.step, 0, rows);
+    const double predicted = costs.compute(sample.instruction, 0, rows);
     const std::string name =
-        fmt::format("{} {} of {} rows", program::name(sample.step.operation),
-                    sample.step.pass == Pass::forward ? "forward" : "backward", rows);
+        fmt::format("{} {} of {} rows", program::name(sample.instruction.operation),
+                    sample.instruction.pass == Pass::forward ? "forward" : "backward", rows);
     operation_error_.add(name, predicted, sample.seconds);
   }
 }

@@ -81,10 +81,10 @@ void fit_element_wise(const config::Experiment& alone, const std::vector<Operati
   const simulate::Costs costs(products, alone, layout);
   std::map<double*, RateFit> fits;
   for (const OperationSample& sample : samples) {
-    double* const rate = program::rate_of(machine.element_wise, sample.step);
+    double* const rate = program::rate_of(machine.element_wise, sample.instruction);
     if (rate == nullptr || sample.seconds <= 0) continue;
-    fits[rate].add(costs.compute(sample.step, 0, sample.rows),
-                   shapes.work(sample.step, 0, sample.rows).bytes, sample.seconds);
+    fits[rate].add(costs.compute(sample.instruction, 0, sample.rows),
+                   shapes.work(sample.instruction, 0, sample.rows).bytes, sample.seconds);
   }
   for (const auto& [rate, fit] : fits) *rate = rounded(fit.rate());
 }

@@ -14,7 +14,7 @@ namespace cadenza::app {
 
 /// An operation of a training step on one rank, and its measured time.
 struct OperationSample {
-  program::Step step;
+  program::Instruction instruction;
   std::int64_t rows = 0;
   double seconds = 0;
 };

@@ -57,7 +57,7 @@ void print_ranks(const Forecast& step) {
     const exec::MemoryEstimate& m = step.memory[rank];
     rows.push_back(fmt::format(kRow, bytes(m.parameters), bytes(m.activations), bytes(m.attention),
                                bytes(m.communication), bytes(m.other), bytes(m.total()),
-                               step.programs[rank].steps.size()));
+                               step.programs[rank].instructions.size()));
     memory.push_back(static_cast<double>(m.total()));
   }
   const std::string header = fmt::format(kRow, "parameters", "activations", "attention", "messages",

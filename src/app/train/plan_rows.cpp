@@ -15,8 +15,7 @@ class Numbers {
   Numbers(const program::StepShape& step_shape, std::span<const program::TickPlans> plans)
       : index_(step_shape, plans),
         halves_(step_shape.halves > 1),
-        all_layers_(step_shape.layers * step_shape.pipeline.chunks * step_shape.layout.pipeline()) {
-  }
+        all_layers_(step_shape.rank_layers() * step_shape.layout.pipeline()) {}
 
   int tick(std::size_t plan) const { return index_.tick(static_cast<int>(plan)); }
 
@@ -80,7 +79,7 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
                                   Rank server, const cost::Pool& pool) {
   const program::Traffic& traffic = plans.traffic(pass);
   const program::Part part = traffic.of(server, stage);
-  const std::span<const program::Flow> flows = traffic.flows(stage);
+  const std::span<const program::PlannedMessage> messages = traffic.messages(stage);
   trace::PlannedStage row;
   row.phase = static_cast<std::uint32_t>(program::phase_of(pass));
   row.stage = stage;
@@ -93,13 +92,13 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
     row.attend_seconds += plan::placed_seconds(placed, pass, pool.rates);
   }
   for (const std::uint32_t index : part.receives) {
-    const program::Flow& flow = flows[index];
-    const cost::Way way = pool.rates.way(pool.world_rank(flow.from), pool.world_rank(server));
-    row.bytes_in += flow.bytes;
-    row.receive_seconds += static_cast<double>(flow.bytes) / way.bytes_per_second;
+    const program::PlannedMessage& planned = messages[index];
+    const cost::Way way = pool.rates.way(pool.world_rank(planned.from), pool.world_rank(server));
+    row.bytes_in += planned.bytes;
+    row.receive_seconds += static_cast<double>(planned.bytes) / way.bytes_per_second;
   }
-  for (std::int64_t flow = part.sends.begin; flow < part.sends.end; ++flow) {
-    row.bytes_out += flows[at(flow)].bytes;
+  for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
+    row.bytes_out += messages[at(i)].bytes;
   }
   return row;
 }

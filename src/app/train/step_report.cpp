@@ -197,8 +197,7 @@ trace::RunInfo run_info(const config::Experiment& experiment, const std::string&
 std::string never_sparse(const config::Experiment& experiment) {
   const SparseRule rule = experiment.attention.sparse_rule();
   if (rule.block == 0) return "";  // not sparse
-  const std::int64_t longest =
-      experiment.data.max_document > 0 ? experiment.data.max_document : experiment.batch.microbatch;
+  const std::int64_t longest = experiment.data.max_document;
   if (rule.is_dense(longest)) {
     return fmt::format(
         "dense in all documents: they have at most {} tokens, attention.sparse.dense_below is {}",

@@ -44,7 +44,7 @@ class Binder {
  private:
   const Pieces& side(Tensor what) const { return plan::is_key_side(what) ? keys_ : queries_; }
 
-  /// Binds the stages of a pass. Both ends of a message list the moves of the same flow in plan
+  /// Binds the stages of a pass. Both ends of a message list the moves of the same message in plan
   /// order; this alone makes sender and receiver agree on the layout: messages have no headers.
   std::vector<StageBinding> bind_pass(Pass pass) {
     const plan::Plan& plan = plans_.of(pass);
@@ -55,12 +55,14 @@ class Binder {
       const plan::Stage& planned = plan.stages[at(s)];
       const program::Part mine = traffic.of(rank_, s);
       for (std::int64_t i = mine.sends.begin; i < mine.sends.end; ++i) {
-        const program::Flow& flow = traffic.flows(s)[at(i)];
-        add_message(planned, traffic.moves(s, flow), flow.to, bound.of(flow.results).sends);
+        const program::PlannedMessage& message = traffic.messages(s)[at(i)];
+        add_message(planned, traffic.moves(s, message), message.to,
+                    bound.of(message.results).sends);
       }
       for (const std::uint32_t i : mine.receives) {
-        const program::Flow& flow = traffic.flows(s)[i];
-        add_message(planned, traffic.moves(s, flow), flow.from, bound.of(flow.results).receives);
+        const program::PlannedMessage& message = traffic.messages(s)[i];
+        add_message(planned, traffic.moves(s, message), message.from,
+                    bound.of(message.results).receives);
       }
       for (const std::uint32_t i : mine.tasks) add_task(planned.tasks[i], s, bound);
     }
@@ -71,8 +73,7 @@ class Binder {
   /// Adds a task as one part for every pair of buffers whose rows it reads.
   void add_task(const plan::PlacedTask& placed, int stage, StageBinding& bound) {
     const Task& task = placed.task;
-    const Range kv_heads{task.heads.begin / shape_.group(),
-                         (task.heads.end + shape_.group() - 1) / shape_.group()};
+    const Range kv_heads = shape_.key_heads(task.heads);
     bound.flops += placed.cost;
     std::int64_t pairs = 0;
     queries_.for_each(task.document, task.q, task.heads, stage, [&](const RowPiece& query) {
@@ -173,10 +174,7 @@ class Binder {
   /// Two buffers share memory only if these spans do not overlap.
   void place_messages(const program::Traffic& traffic, std::vector<StageBinding>& stages) {
     const int count = static_cast<int>(stages.size());
-    int end_of_tasks = count;
-    while (end_of_tasks > 0 && is_tail(stages[at(end_of_tasks) - 1])) {
-      --end_of_tasks;
-    }
+    const int end_of_tasks = traffic.end_of_tasks(rank_);
     Arena arena;
     for (int s = 0; s < count; ++s) {
       StageBinding& stage = stages[at(s)];
@@ -195,11 +193,6 @@ class Binder {
     for (MessageSet* messages : {&direction.sends, &direction.receives}) {
       messages->buffer = arena.place({posted, ended, round_up(messages->bytes, kBufferAlignment)});
     }
-  }
-
-  static bool is_tail(const StageBinding& stage) {
-    return stage.tasks.empty() && stage.inputs.sends.messages.empty() &&
-           stage.inputs.receives.messages.empty();
   }
 
   const program::TickPlans& plans_;

@@ -46,8 +46,9 @@ void make_progress(void* pool) {
 }  // namespace
 
 template <typename Real>
-AttentionExchange<Real>::AttentionExchange(const AttentionMessages& pool, std::vector<Rank> members,
-                                           const AttentionShape& shape, AttentionKernel kernel,
+AttentionExchange<Real>::AttentionExchange(const AttentionCommunicators& pool,
+                                           std::vector<Rank> members, const AttentionShape& shape,
+                                           AttentionKernel kernel,
                                            const kernels::RotaryTable<Sum>& rotary, int half,
                                            Tracer& tracer, MemoryLedger& ledger)
     : over_(pool),
@@ -107,7 +108,7 @@ void AttentionExchange<Real>::bind_tasks() {
 
 template <typename Real>
 void AttentionExchange<Real>::set_context(const AttentionContext<Real>& context) {
-  const bool same = context.tick == context_.tick && context.layer == context_.layer &&
+  const bool same = context.plan == context_.plan && context.layer == context_.layer &&
                     context.pass == context_.pass && context.recompute == context_.recompute;
   // All layers and ticks use the same message memory: sends must have left it before the next
   // context packs into it. A second call with the same context must not wait here: its messages are
@@ -335,7 +336,7 @@ void AttentionExchange<Real>::merge_output(const MessageSet& messages, const Seg
 template <typename Real>
 kernels::TaskList<Real>& AttentionExchange<Real>::tasks_of(int stage) {
   const StageBinding& bound = stage_of(stage);
-  kernels::TaskList<Real>& list = tasks_[at(context_.tick)][at(context_.pass)][at(stage)];
+  kernels::TaskList<Real>& list = tasks_[at(context_.plan)][at(context_.pass)][at(stage)];
   list.queries.clear();
   list.keys.clear();
   for (std::size_t i = 0; i < bound.queries.size(); ++i) {

@@ -72,9 +72,9 @@ void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
     for (int round = 0; round < traffic.stages(); ++round) {
       const program::Part part = traffic.of(rank, round);
       for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
-        bytes += traffic.flows(round)[at(i)].bytes;
+        bytes += traffic.messages(round)[at(i)].bytes;
       }
-      for (const std::uint32_t i : part.receives) bytes += traffic.flows(round)[i].bytes;
+      for (const std::uint32_t i : part.receives) bytes += traffic.messages(round)[i].bytes;
     }
   }
   working = std::max(working, bytes);
@@ -141,7 +141,7 @@ template <typename Real>
 void IndexExchange<Real>::run(Operation operation, int round,
                               const AttentionContext<Real>& context) {
   context_ = &context;
-  tick_ = &ticks_[at(context.tick)];
+  tick_ = &ticks_[at(context.plan)];
   using Handler = void (*)(IndexExchange&, IndexRound);
   static constexpr auto kHandlers = program::handlers_of<Handler>(
       program::Actor::index,
@@ -153,7 +153,7 @@ void IndexExchange<Real>::run(Operation operation, int round,
 
 template <typename Real>
 typename IndexExchange<Real>::Place IndexExchange<Real>::place() const {
-  return {context_->tick, context_->layer, context_->pass, context_->recompute};
+  return {context_->plan, context_->layer, context_->pass, context_->recompute};
 }
 
 /// Begins a layer before its first round, which may have neither messages nor work on this rank.
@@ -196,7 +196,7 @@ void IndexExchange<Real>::keep(const IndexDocument& document, std::int64_t head,
 
 template <typename Real>
 void IndexExchange<Real>::sample(const AttentionContext<Real>& context) {
-  if (ticks_[at(context.tick)].documents.empty() || !estimator_) return;
+  if (ticks_[at(context.plan)].documents.empty() || !estimator_) return;
   const Recall recall = estimator_->recall(context.home.lse);
   step_recall_.kept += recall.kept;
   step_recall_.all += recall.all;
@@ -219,7 +219,7 @@ void IndexExchange<Real>::start_messages(IndexRound round) {
   const auto number = static_cast<int>(round);
   const program::Traffic& traffic = tick_->plans->index_traffic(context_->pass);
   const program::Part part = traffic.of(pool_.rank(), number);
-  const auto sent = traffic.flows(number).subspan(at(part.sends.begin), at(part.sends.size()));
+  const auto sent = traffic.messages(number).subspan(at(part.sends.begin), at(part.sends.size()));
   const plan::Stage& planned = tick_->plans->of(context_->pass).index[at(number)];
   const StageCall call = call_of(Operation::post_index, round);
   if (round == IndexRound::pattern) enter();
@@ -230,13 +230,13 @@ void IndexExchange<Real>::start_messages(IndexRound round) {
   sending.clear();
   receiving.clear();
   std::vector<comm::Send> sends;
-  for (const program::Flow& flow : sent) {
-    sends.push_back({sending.emplace_back(at(flow.bytes)), flow.to, call.tag});
+  for (const program::PlannedMessage& planned : sent) {
+    sends.push_back({sending.emplace_back(at(planned.bytes)), planned.to, call.tag});
   }
   std::vector<comm::Receive> receives;
   for (const std::uint32_t i : part.receives) {
-    const program::Flow& flow = traffic.flows(number)[i];
-    receives.push_back({receiving.emplace_back(at(flow.bytes)), flow.from, call.tag});
+    const program::PlannedMessage& planned = traffic.messages(number)[i];
+    receives.push_back({receiving.emplace_back(at(planned.bytes)), planned.from, call.tag});
   }
   messages_.start(call, receives, sends, [&] {
     for (std::size_t i = 0; i < sent.size(); ++i) {
@@ -256,7 +256,7 @@ void IndexExchange<Real>::complete_messages(IndexRound round) {
     for (std::size_t n = 0; n < part.receives.size(); ++n) {
       const std::byte* from = receiving_[round][n].data();
       for (const std::uint32_t move :
-           traffic.moves(number, traffic.flows(number)[part.receives[n]])) {
+           traffic.moves(number, traffic.messages(number)[part.receives[n]])) {
         unpack(planned.moves[move], from);
       }
     }
@@ -327,7 +327,7 @@ template <typename Real>
 void IndexExchange<Real>::use(const AttentionContext<Real>& context,
                               kernels::TaskList<Real>& list) {
   context_ = &context;
-  tick_ = &ticks_[at(context.tick)];
+  tick_ = &ticks_[at(context.plan)];
   if (tick_->documents.empty()) return;  // all are dense
   enter();
   if (!is_built_) {

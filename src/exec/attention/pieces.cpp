@@ -55,8 +55,8 @@ void Pieces::add_arriving(const program::TickPlans& plans, Rank rank, Tensor wha
   for (int s = 0; s < traffic.stages(); ++s) {
     const auto& planned = plans.forward.stages[at(s)].moves;
     std::vector<const Move*> moves;
-    for (const std::uint32_t flow : traffic.of(rank, s).receives) {
-      for (const std::uint32_t i : traffic.moves(s, traffic.flows(s)[flow])) {
+    for (const std::uint32_t message : traffic.of(rank, s).receives) {
+      for (const std::uint32_t i : traffic.moves(s, traffic.messages(s)[message])) {
         if (planned[i].what == what) moves.push_back(&planned[i]);
       }
     }
@@ -109,8 +109,8 @@ void Pieces::note_uses(const program::TickPlans& plans, Pass pass, Rank rank, bo
       use(task.document, keys ? task.k : task.q, s);
     }
     // Messages of a stage are packed while the stage before it runs.
-    for (std::int64_t flow = mine.sends.begin; flow < mine.sends.end; ++flow) {
-      for (const std::uint32_t i : traffic.moves(s, traffic.flows(s)[at(flow)])) {
+    for (std::int64_t message = mine.sends.begin; message < mine.sends.end; ++message) {
+      for (const std::uint32_t i : traffic.moves(s, traffic.messages(s)[at(message)])) {
         const Move& move = stage.moves[i];
         if (plan::is_key_side(move.what) == keys) {
           use(move.document, move.tokens, std::max(0, s - 1));

@@ -49,7 +49,7 @@ void StageMessages::record(const StageCall& call, int peer, std::int64_t bytes, 
   const std::uint32_t flow = tracer_.flow(Hasher()
                                               .add(static_cast<std::uint64_t>(sends ? self : other))
                                               .add(static_cast<std::uint64_t>(sends ? other : self))
-                                              .add(static_cast<std::uint64_t>(call.tick))
+                                              .add(static_cast<std::uint64_t>(call.plan))
                                               .add(static_cast<std::uint64_t>(call.layer))
                                               .add(static_cast<std::uint64_t>(call.recompute))
                                               .add(static_cast<std::uint64_t>(call.tag)));

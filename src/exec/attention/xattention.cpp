@@ -53,7 +53,7 @@ class XAttention final : public IndexEstimator<Real> {
 
   Rows& rows_of(const IndexDocument& document) { return rows_[at(&document - documents_.data())]; }
   Range owned_key_heads(const IndexDocument& document) const {
-    return plan::key_heads(workload_->shape, document.owned.heads);
+    return workload_->shape.key_heads(document.owned.heads);
   }
   void make_room(const IndexDocument& document);
   void take_own(const IndexDocument& document);
@@ -326,8 +326,8 @@ std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexP
   const Range rows = workload.sparse.block_rows(owned.tokens);
   const auto blocks = (rows.begin + rows.end) * rows.size() / 2 * owned.heads.size();
   return bytes + owned.heads.size() * owned.tokens.size() * row +
-         plan::key_heads(shape, owned.heads).size() *
-             whole(owned.tokens.end, workload.sparse.stride) * row +
+         shape.key_heads(owned.heads).size() * whole(owned.tokens.end, workload.sparse.stride) *
+             row +
          blocks * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
          kernels::block_scratch_bytes(shape.head_dim, workload.sparse.stride, owned.tokens.end,
                                       shape.element_bytes);

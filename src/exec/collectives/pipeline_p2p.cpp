@@ -10,12 +10,8 @@ namespace {
 
 constexpr int kTag = 2000;
 
-std::size_t index(program::Pass pass) {
-  return static_cast<std::size_t>(pass);
-}
-
-int tag_of(const program::Step& step) {
-  return kTag + (step.pass == program::Pass::backward ? 1 : 0);
+int tag_of(const program::Instruction& instruction) {
+  return kTag + (instruction.pass == program::Pass::backward ? 1 : 0);
 }
 
 }  // namespace
@@ -29,7 +25,7 @@ PipelineP2p<Sum>::PipelineP2p(const PipelineEdges& edges, const program::StreamB
     for (int i = 0; i < count; ++i) list.push_back({MessageBuffer(ledger, "stream"), channel++});
   };
   for (const program::Pass pass : {program::Pass::forward, program::Pass::backward}) {
-    add(sends_[index(pass)].buffers, buffers.sends[index(pass)]);
+    add(sends_[at(pass)].buffers, buffers.sends[at(pass)]);
   }
   add(receives_, buffers.receives);
 }
@@ -47,8 +43,9 @@ void PipelineP2p<Sum>::reserve(std::int64_t elements) {
 }
 
 template <typename Sum>
-typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(const program::Step& step) {
-  Sends& sends = sends_[index(step.pass)];
+typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(
+    const program::Instruction& instruction) {
+  Sends& sends = sends_[at(instruction.pass)];
   Buffer& buffer = sends.buffers[sends.next];
   sends.next = (sends.next + 1) % sends.buffers.size();
   if (buffer.over != nullptr && !buffer.over->test(buffer.channel)) {
@@ -65,37 +62,42 @@ void PipelineP2p<Sum>::complete(Buffer& buffer) {
 }
 
 template <typename Sum>
-void PipelineP2p<Sum>::start(const program::Step& step, Buffer& buffer, std::int64_t elements) {
+void PipelineP2p<Sum>::start(const program::Instruction& instruction, Buffer& buffer,
+                             std::int64_t elements) {
   const std::int64_t bytes = bytes_of(elements);
   const std::int64_t begin = trace::now_ns();
-  buffer.over = &edges_.of(step);
-  const comm::Send message{buffer.messages.bytes(0, bytes), other_rank(buffer), tag_of(step)};
+  buffer.over = &edges_.of(instruction);
+  const comm::Send message{buffer.messages.bytes(0, bytes), other_rank(buffer),
+                           tag_of(instruction)};
   buffer.over->post({}, {&message, 1}, buffer.channel);
-  tracer_.message(program::Operation::send, begin, trace::now_ns(),
-                  {bytes, 0, step.peer, next_flow(rank_, step.peer, step), true});
+  tracer_.message(
+      program::Operation::send, begin, trace::now_ns(),
+      {bytes, 0, instruction.peer, next_flow(rank_, instruction.peer, instruction), true});
   tracer_.count_sent(bytes);
 }
 
 template <typename Sum>
-void PipelineP2p<Sum>::post_receive(const program::Step& step, std::int64_t elements) {
+void PipelineP2p<Sum>::post_receive(const program::Instruction& instruction,
+                                    std::int64_t elements) {
   Buffer& buffer = *std::ranges::find(receives_, nullptr, &Buffer::over);  // there are enough
-  buffer.over = &edges_.of(step);
+  buffer.over = &edges_.of(instruction);
   const comm::Receive message{buffer.messages.bytes(0, bytes_of(elements)), other_rank(buffer),
-                              tag_of(step)};
+                              tag_of(instruction)};
   buffer.over->post({&message, 1}, {}, buffer.channel);
-  posted_[index(step.pass)].push_back(&buffer);
+  posted_[at(instruction.pass)].push_back(&buffer);
 }
 
 template <typename Sum>
-typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::arrive(const program::Step& step,
+typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::arrive(const program::Instruction& instruction,
                                                             std::int64_t elements) {
-  auto& posted = posted_[index(step.pass)];
+  auto& posted = posted_[at(instruction.pass)];
   Buffer& buffer = *posted.front();
   posted.pop_front();
   const std::int64_t begin = trace::now_ns();
   tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { complete(buffer); });
-  tracer_.message(program::Operation::receive, begin, trace::now_ns(),
-                  {bytes_of(elements), 0, step.peer, next_flow(step.peer, rank_, step)});
+  tracer_.message(
+      program::Operation::receive, begin, trace::now_ns(),
+      {bytes_of(elements), 0, instruction.peer, next_flow(instruction.peer, rank_, instruction)});
   tracer_.count_received(bytes_of(elements));
   return buffer;
 }
@@ -103,11 +105,12 @@ typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::arrive(const program::Step&
 /// Returns the flow of the next stream. Messages of a pair and a pass arrive in the order of their
 /// sends.
 template <typename Sum>
-std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to, const program::Step& step) {
+std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to,
+                                          const program::Instruction& instruction) {
   return tracer_.next_flow(Hasher()
                                .add(static_cast<std::uint64_t>(from))
                                .add(static_cast<std::uint64_t>(to))
-                               .add(static_cast<std::uint64_t>(tag_of(step))));
+                               .add(static_cast<std::uint64_t>(tag_of(instruction))));
 }
 
 template <typename Sum>
@@ -146,9 +149,9 @@ PipelineEdges::PipelineEdges(comm::Communicator& world, const program::StepShape
   }
 }
 
-DeviceCommunicator& PipelineEdges::of(const program::Step& step) const {
-  const Neighbours& of_pass = passes_[at(step.pass)];
-  const bool sends = step.operation == program::Operation::send;
+DeviceCommunicator& PipelineEdges::of(const program::Instruction& instruction) const {
+  const Neighbours& of_pass = passes_[at(instruction.pass)];
+  const bool sends = instruction.operation == program::Operation::send;
   return *(sends ? of_pass.sends : of_pass.receives).devices;
 }
 

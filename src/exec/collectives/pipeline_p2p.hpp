@@ -26,7 +26,7 @@ class PipelineEdges {
                 config::Transport transport);
 
   /// Returns the communicator of a send or a receive; the other rank is number 1 - rank().
-  DeviceCommunicator& of(const program::Step& step) const;
+  DeviceCommunicator& of(const program::Instruction& instruction) const;
 
  private:
   struct Edge {
@@ -53,19 +53,19 @@ class PipelineP2p {
   /// Sends `elements` that fill(device pointer) writes. Waits for an earlier send only if all
   /// buffers are under way.
   template <typename Fill>
-  void send(const program::Step& step, std::int64_t elements, Fill fill) {
-    Buffer& buffer = free_buffer(step);
+  void send(const program::Instruction& instruction, std::int64_t elements, Fill fill) {
+    Buffer& buffer = free_buffer(instruction);
     tracer_.time(program::OtherEvent::pack_stream, {bytes_of(elements)},
                  [&] { fill(elements_of(buffer)); });
-    start(step, buffer, elements);
+    start(instruction, buffer, elements);
   }
 
   /// Starts the receive() of the same pass, microbatch and chunk.
-  void post_receive(const program::Step& step, std::int64_t elements);
+  void post_receive(const program::Instruction& instruction, std::int64_t elements);
   /// Waits for `elements` and calls take(device pointer) to read them.
   template <typename Take>
-  void receive(const program::Step& step, std::int64_t elements, Take take) {
-    Buffer& buffer = arrive(step, elements);
+  void receive(const program::Instruction& instruction, std::int64_t elements, Take take) {
+    Buffer& buffer = arrive(instruction, elements);
     tracer_.time(program::OtherEvent::unpack_stream, {bytes_of(elements)},
                  [&] { take(static_cast<const Sum*>(elements_of(buffer))); });
   }
@@ -93,11 +93,11 @@ class PipelineP2p {
   }
   template <typename Action>
   void for_each_buffer(Action action);
-  Buffer& free_buffer(const program::Step& step);
+  Buffer& free_buffer(const program::Instruction& instruction);
   void complete(Buffer& buffer);
-  void start(const program::Step& step, Buffer& buffer, std::int64_t elements);
-  Buffer& arrive(const program::Step& step, std::int64_t elements);
-  std::uint32_t next_flow(Rank from, Rank to, const program::Step& step);
+  void start(const program::Instruction& instruction, Buffer& buffer, std::int64_t elements);
+  Buffer& arrive(const program::Instruction& instruction, std::int64_t elements);
+  std::uint32_t next_flow(Rank from, Rank to, const program::Instruction& instruction);
 
   const PipelineEdges& edges_;
   Rank rank_;

@@ -64,7 +64,7 @@ class Score {
     const Range head = shard.head_of(offer.pairs);
     const Range tail = shard.tail_of(offer.pairs);
     const std::int64_t rows = head.size() + tail.size();
-    return per_byte(offer.cost, rows * residency_.query_bytes() +
+    return per_byte(offer.cost, rows * residency_.row_bytes() +
                                     shard.keys(offer.pairs) * residency_.key_bytes());
   }
   double paper(const DocumentShard& shard, Range item, Weight item_cost, const Offer& offer) const;

@@ -8,7 +8,7 @@
 namespace cadenza::plan {
 namespace {
 
-std::int64_t row_bytes(const AttentionShape& shape, std::initializer_list<Tensor> tensors) {
+std::int64_t bytes_of(const AttentionShape& shape, std::initializer_list<Tensor> tensors) {
   std::int64_t bytes = 0;
   for (Tensor what : tensors) {
     const Range heads{0, is_key_side(what) ? shape.kv_heads : shape.heads};
@@ -22,9 +22,9 @@ std::int64_t row_bytes(const AttentionShape& shape, std::initializer_list<Tensor
 Residency::Residency(const Workload& workload, const Homes& homes)
     : workload_(workload),
       homes_(homes),
-      query_bytes_(row_bytes(workload.shape, {Tensor::q})),
-      result_bytes_(row_bytes(workload.shape, {Tensor::o, Tensor::lse})),
-      key_bytes_(row_bytes(workload.shape, {Tensor::k, Tensor::v})),
+      query_bytes_(bytes_of(workload.shape, {Tensor::q})),
+      result_bytes_(bytes_of(workload.shape, {Tensor::o, Tensor::lse})),
+      key_bytes_(bytes_of(workload.shape, {Tensor::k, Tensor::v})),
       present_(static_cast<std::size_t>(workload.ranks)) {
   for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
     const int d = static_cast<int>(document);
@@ -69,7 +69,7 @@ std::int64_t Residency::bytes(Rank to, int document, std::initializer_list<Range
       keys += there != nullptr ? missing(to, *there, seen) : seen.size();
     });
   }
-  return rows * query_bytes() + keys * key_bytes_;
+  return rows * row_bytes() + keys * key_bytes_;
 }
 
 void Residency::bring(Rank to, int document, std::initializer_list<Range> queries) {

@@ -57,10 +57,12 @@ class Residency {
  public:
   Residency(const Workload& workload, const Homes& homes);
 
-  /// Bytes of Q, O and LSE per query row that is computed away from home.
-  std::int64_t query_bytes() const { return query_bytes_ + result_bytes_; }
+  /// Bytes of Q per query row.
+  std::int64_t query_bytes() const { return query_bytes_; }
   /// Bytes of O and LSE per query row.
   std::int64_t result_bytes() const { return result_bytes_; }
+  /// Bytes of both: of a query row that is computed away from home.
+  std::int64_t row_bytes() const { return query_bytes_ + result_bytes_; }
   /// Bytes of K and V per key row.
   std::int64_t key_bytes() const { return key_bytes_; }
 
@@ -92,31 +94,31 @@ class Residency {
   std::vector<std::vector<Brought>> present_;  // by rank, ascending by document
 };
 
-// --- Flows: bytes of inputs and results through every rank while documents are tiled ---
+// --- Transfers: bytes of inputs and results through every rank while documents are tiled ---
 
 /// Rows that travel between a document's home and a server.
-struct Flow {
+struct TravellingRows {
   std::int64_t queries = 0;
   std::int64_t keys = 0;
 };
 
-class Flows {
+class Transfers {
  public:
-  Flows(const Residency& residency, int ranks)
+  Transfers(const Residency& residency, int ranks)
       : residency_(residency), through_(static_cast<std::size_t>(ranks)) {}
 
-  /// Adds (or, with sign -1, subtracts) the bytes of a flow.
-  void add(Rank home, Rank server, const Flow& flow, std::int64_t sign = 1) {
-    const std::int64_t in = sign * inputs(flow);
-    const std::int64_t out = sign * flow.queries * residency_.result_bytes();
+  /// Adds (or, with sign -1, subtracts) the bytes of a rows.
+  void add(Rank home, Rank server, const TravellingRows& rows, std::int64_t sign = 1) {
+    const std::int64_t in = sign * inputs(rows);
+    const std::int64_t out = sign * rows.queries * residency_.result_bytes();
     of(home).inputs_sent += in;
     of(server).inputs_received += in;
     of(server).results_sent += out;
     of(home).results_received += out;
   }
 
-  std::int64_t bytes(const Flow& flow) const {
-    return inputs(flow) + flow.queries * residency_.result_bytes();
+  std::int64_t bytes(const TravellingRows& rows) const {
+    return inputs(rows) + rows.queries * residency_.result_bytes();
   }
 
   /// Limits every rank to the bytes that go through the busiest rank now.
@@ -138,9 +140,8 @@ class Flows {
     std::int64_t results_sent = 0, results_received = 0;
   };
   Through& of(Rank rank) { return through_[at(rank)]; }
-  std::int64_t inputs(const Flow& flow) const {
-    return flow.queries * (residency_.query_bytes() - residency_.result_bytes()) +
-           flow.keys * residency_.key_bytes();
+  std::int64_t inputs(const TravellingRows& rows) const {
+    return rows.queries * residency_.query_bytes() + rows.keys * residency_.key_bytes();
   }
 
   const Residency& residency_;

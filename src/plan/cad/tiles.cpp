@@ -63,7 +63,7 @@ std::int64_t keys_for(const Weights& mask, Range q, Weight pairs, std::int64_t b
 }
 
 void divide(const Weights& mask, const Tile& whole, std::span<const Share> shares,
-            std::int64_t block, const Flows& flows, std::vector<Tile>& tiles) {
+            std::int64_t block, const Transfers& transfers, std::vector<Tile>& tiles) {
   const Weight area = whole.pairs(mask);
   if (area == 0) return;
   if (shares.size() == 1) {
@@ -88,15 +88,16 @@ void divide(const Weights& mask, const Tile& whole, std::span<const Share> share
   const Cut queries{{0, {whole.q.begin, x}, whole.k}, {0, {x, whole.q.end}, whole.k}};
   const Cut keys{{0, whole.q, {whole.k.begin, y}}, {0, whole.q, {y, whole.k.end}}};
   const auto bytes = [&](const Cut& cut) {
-    return flows.bytes(cut.first.flow(mask)) + flows.bytes(cut.second.flow(mask));
+    return transfers.bytes(cut.first.travelling(mask)) +
+           transfers.bytes(cut.second.travelling(mask));
   };
   const auto cuts = [&](const Cut& cut) {
     return cut.first.pairs(mask) > 0 && cut.second.pairs(mask) > 0;
   };
   const bool along_keys = cuts(keys) && (!cuts(queries) || bytes(keys) < bytes(queries));
   const Cut& best = along_keys ? keys : queries;
-  divide(mask, best.first, shares.first(first), block, flows, tiles);
-  divide(mask, best.second, shares.subspan(first), block, flows, tiles);
+  divide(mask, best.first, shares.first(first), block, transfers, tiles);
+  divide(mask, best.second, shares.subspan(first), block, transfers, tiles);
 }
 
 namespace {
@@ -112,11 +113,11 @@ class DocumentTiler {
         homes_(homes),
         block_(block),
         loads_(loads),
-        flows_(residency, workload.ranks) {}
+        transfers_(residency, workload.ranks) {}
 
   std::vector<Assignment> run(const std::vector<Assignment>& assignments) {
-    for_each_document(assignments, [&](std::span<const Assignment> of) { add_flows(of); });
-    flows_.set_limits();
+    for_each_document(assignments, [&](std::span<const Assignment> of) { add_transfers(of); });
+    transfers_.set_limits();
     slowest_ = loads_.excess(loads_.servers().front());
     for (Rank server : loads_.servers()) slowest_ = std::max(slowest_, loads_.excess(server));
     std::vector<Assignment> result;
@@ -143,7 +144,7 @@ class DocumentTiler {
     std::int64_t queries = 0;
     Weight pairs = 0;
     Ranges keys;
-    Flow flow() const { return {queries, size(keys)}; }
+    TravellingRows travelling() const { return {queries, size(keys)}; }
   };
 
   void gather(std::span<const Assignment> of) {
@@ -169,12 +170,12 @@ class DocumentTiler {
     held_.resize(kept);
   }
 
-  /// Adds a document's flows. A row moves to a server once, for all tasks that share it there.
-  void add_flows(std::span<const Assignment> of) {
+  /// Adds a document's transfers. A row moves to a server once, for all tasks that share it there.
+  void add_transfers(std::span<const Assignment> of) {
     const int document = of.front().document;
     for (const Assignment& a : of) {
       homes_.for_each_part(document, a.q, [&](const Home& part) {
-        if (part.rank != a.server) flows_.add(part.rank, a.server, {part.tokens.size(), 0});
+        if (part.rank != a.server) transfers_.add(part.rank, a.server, {part.tokens.size(), 0});
       });
     }
     gather(of);
@@ -182,7 +183,7 @@ class DocumentTiler {
       for (const Range& keys : held.keys) {
         homes_.for_each_part(document, keys, [&](const Home& part) {
           if (part.rank != held.server) {
-            flows_.add(part.rank, held.server, {0, part.tokens.size()});
+            transfers_.add(part.rank, held.server, {0, part.tokens.size()});
           }
         });
       }
@@ -210,7 +211,7 @@ class DocumentTiler {
         kept = held.pairs;
       } else {
         shares_.push_back({held.server, held.pairs});
-        old_bytes_ += flows_.bytes(held.flow());
+        old_bytes_ += transfers_.bytes(held.travelling());
       }
     }
     if (shares_.empty()) return false;
@@ -230,7 +231,7 @@ class DocumentTiler {
   void add_held(std::int64_t sign) {
     for (const Held& held : held_) {
       if (held.server != home_) {
-        flows_.add(home_, held.server, held.flow(), sign);
+        transfers_.add(home_, held.server, held.travelling(), sign);
       }
     }
   }
@@ -266,9 +267,9 @@ class DocumentTiler {
     const std::int64_t end = mask_.keys(queries).end;
     const std::int64_t c = kept > 0 ? keys_for(mask_, q, away, block_) : end;
     tiles_.clear();
-    divide(mask_, {0, q, {0, c}}, shares_, block_, flows_, tiles_);
+    divide(mask_, {0, q, {0, c}}, shares_, block_, transfers_, tiles_);
     std::int64_t bytes = 0;
-    for (const Tile& tile : tiles_) bytes += flows_.bytes(tile.flow(mask_));
+    for (const Tile& tile : tiles_) bytes += transfers_.bytes(tile.travelling(mask_));
     if (bytes >= least || !admissible(kept)) return;
     least = bytes;
     best_ = tiles_;
@@ -289,10 +290,10 @@ class DocumentTiler {
       if (!fits(share.server, more)) return false;
     }
     if (moved != 0 && (kept == 0 || !fits(home_, -moved))) return false;
-    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(mask_));
-    bool within = flows_.within_limits(home_);
-    for (const Tile& tile : tiles_) within = within && flows_.within_limits(tile.server);
-    for (const Tile& tile : tiles_) flows_.add(home_, tile.server, tile.flow(mask_), -1);
+    for (const Tile& tile : tiles_) transfers_.add(home_, tile.server, tile.travelling(mask_));
+    bool within = transfers_.within_limits(home_);
+    for (const Tile& tile : tiles_) within = within && transfers_.within_limits(tile.server);
+    for (const Tile& tile : tiles_) transfers_.add(home_, tile.server, tile.travelling(mask_), -1);
     return within;
   }
 
@@ -311,7 +312,7 @@ class DocumentTiler {
         home += tile.pairs(mask_);
       } else {
         loads_.add(tile.server, tile.pairs(mask_));
-        flows_.add(home_, tile.server, tile.flow(mask_));
+        transfers_.add(home_, tile.server, tile.travelling(mask_));
       }
     }
     if (home != 0) loads_.add(home_, home);
@@ -321,7 +322,7 @@ class DocumentTiler {
   const Homes& homes_;
   std::int64_t block_;
   Loads& loads_;
-  Flows flows_;
+  Transfers transfers_;
   Weight slowest_ = 0;  // largest excess of a server
   // The present document:
   Weights mask_;

@@ -24,7 +24,9 @@ struct Tile {
 
   Weight pairs(const Weights& mask) const { return mask.pairs(q, k); }
   /// The rows that the tile needs: queries that see a key, and keys that are seen.
-  Flow flow(const Weights& mask) const { return {mask.queries(q, k).size(), mask.key_rows(q, k)}; }
+  TravellingRows travelling(const Weights& mask) const {
+    return {mask.queries(q, k).size(), mask.key_rows(q, k)};
+  }
 };
 
 /// Cuts a tile into one for every share, no side below `block`, with areas as near to the shares as
@@ -33,7 +35,7 @@ struct Tile {
 /// a share may get none.
 /// @param shares  largest first
 void divide(const Weights& mask, const Tile& whole, std::span<const Share> shares,
-            std::int64_t block, const Flows& flows, std::vector<Tile>& tiles);
+            std::int64_t block, const Transfers& transfers, std::vector<Tile>& tiles);
 
 /// The smallest c, to an eighth of `block`, such that queries `q` see `pairs` or more pairs in keys
 /// [0, c).

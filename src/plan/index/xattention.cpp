@@ -35,7 +35,7 @@ std::vector<IndexNeed> needed_rows(const Workload& workload, const IndexParts& p
   const OwnedIndex owned = owned_rows(workload, parts, holder);
   if (round != IndexRound::observed || owned.empty()) return {};
   return {{Tensor::observed, owned.tokens, owned.heads},
-          {Tensor::observed_keys, {0, owned.tokens.end}, key_heads(workload.shape, owned.heads)}};
+          {Tensor::observed_keys, {0, owned.tokens.end}, workload.shape.key_heads(owned.heads)}};
 }
 
 cost::IndexWork work_on_rows(const Workload& workload, const IndexParts& parts, std::size_t holder,

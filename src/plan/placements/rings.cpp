@@ -207,7 +207,7 @@ class RingBuilder {
     const AttentionShape& shape = workload_.shape;
     const Range all = heads(slice);
     stage.moves.push_back(make_move(shape, from, to, what, row.document, row.tokens,
-                                    is_key_side(what) ? key_heads(shape, all) : all));
+                                    is_key_side(what) ? shape.key_heads(all) : all));
   }
 
   const Workload& workload_;

@@ -154,7 +154,7 @@ double log_unread(const Workload& workload, const PlacedTask& placed, Range keys
   const double queries = static_cast<double>(pairs) / static_cast<double>(keys.size());
   const double blocks = queries / static_cast<double>(std::max<std::int64_t>(rows, 1));
   const auto heads = static_cast<double>(task.heads.size()) /
-                     static_cast<double>(key_heads(workload.shape, task.heads).size());
+                     static_cast<double>(workload.shape.key_heads(task.heads).size());
   return blocks * heads * std::log1p(-placed.kept);
 }
 
@@ -215,7 +215,7 @@ KeyBytes key_bytes(const Plan& plan) {
   }
   for (const auto& [key, list] : tasks) {
     const auto& [server, document, first_head, end_head] = key;
-    const Range heads = key_heads(plan.workload.shape, {first_head, end_head});
+    const Range heads = plan.workload.shape.key_heads({first_head, end_head});
     const std::int64_t row = 2 * move_bytes(plan.workload.shape, Tensor::k, {0, 1}, heads);
     bytes.needed +=
         rows_needed(plan.workload, list, homes[{server, document}]) * static_cast<double>(row);

@@ -76,7 +76,7 @@ bool same_cost(double a, double b) {
   return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b));
 }
 
-void check_parts(const Plan& plan, const Pass& pass, Faults& faults) {
+void check_parts(const Plan& plan, const PassTensors& pass, Faults& faults) {
   const AttentionShape& shape = plan.workload.shape;
   for (const Stage& stage : plan.stages) {
     for (const PlacedTask& placed : stage.tasks) {
@@ -97,7 +97,7 @@ void check_parts(const Plan& plan, const Pass& pass, Faults& faults) {
 
 }  // namespace
 
-void check_totals(const Plan& plan, const Pass& pass, Faults& faults) {
+void check_totals(const Plan& plan, const PassTensors& pass, Faults& faults) {
   check_parts(plan, pass, faults);
   const auto ranks = static_cast<std::size_t>(plan.workload.ranks);
   if (plan.cost_per_rank.size() != ranks || plan.bytes_sent_per_rank.size() != ranks) {

@@ -14,7 +14,7 @@ bool inside(Range range, std::int64_t size) {
 
 class Form {
  public:
-  Form(const Plan& plan, const Pass& pass, Faults& faults)
+  Form(const Plan& plan, const PassTensors& pass, Faults& faults)
       : workload_(plan.workload), pass_(pass), faults_(faults) {
     check_workload();
     if (!faults.empty()) return;
@@ -150,13 +150,13 @@ class Form {
   }
 
   const Workload& workload_;
-  const Pass& pass_;
+  const PassTensors& pass_;
   Faults& faults_;
 };
 
 }  // namespace
 
-void check_form(const Plan& plan, const Pass& pass, Faults& faults) {
+void check_form(const Plan& plan, const PassTensors& pass, Faults& faults) {
   Form(plan, pass, faults);
 }
 

@@ -83,7 +83,7 @@ class Side {
 
  private:
   Range tokens(const Task& task) const { return keys_ ? task.k : task.q; }
-  Range heads(const Task& task) const { return keys_ ? key_heads(shape_, task.heads) : task.heads; }
+  Range heads(const Task& task) const { return keys_ ? shape_.key_heads(task.heads) : task.heads; }
   std::size_t result(Tensor what) const {
     return static_cast<std::size_t>(std::find(results_.begin(), results_.end(), what) -
                                     results_.begin());
@@ -201,7 +201,7 @@ class Side {
 }  // namespace
 
 void check_merging(const Workload& workload, const Homes& homes, const DocumentView& view,
-                   const Pass& pass, bool merged, Faults& faults) {
+                   const PassTensors& pass, bool merged, Faults& faults) {
   Side queries(homes, view, false, workload.shape, pass.query_results);
   queries.check_returns(faults);
   if (merged) {

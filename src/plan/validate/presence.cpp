@@ -64,8 +64,8 @@ void unite(std::vector<Use>& uses) {
 
 class Presence {
  public:
-  Presence(const Workload& workload, const Homes& homes, const DocumentView& view, const Pass& pass,
-           Faults& faults)
+  Presence(const Workload& workload, const Homes& homes, const DocumentView& view,
+           const PassTensors& pass, Faults& faults)
       : workload_(workload), homes_(homes), view_(view), pass_(pass), faults_(faults) {}
 
   /// Adds the rows that servers kept from the forward pass.
@@ -144,7 +144,7 @@ class Presence {
   void for_each_input(const Task& task, Visit&& visit) const {
     for (const Tensor what : pass_.query_inputs) visit(what, Rows{task.q, task.heads});
     for (const Tensor what : pass_.key_inputs) {
-      visit(what, Rows{task.k, key_heads(workload_.shape, task.heads)});
+      visit(what, Rows{task.k, workload_.shape.key_heads(task.heads)});
     }
   }
 
@@ -229,7 +229,7 @@ class Presence {
   const Workload& workload_;
   const Homes& homes_;
   const DocumentView& view_;
-  const Pass& pass_;
+  const PassTensors& pass_;
   Faults& faults_;
   std::vector<Arrival> arrivals_;  // by place, then by token
 };
@@ -237,7 +237,8 @@ class Presence {
 }  // namespace
 
 void check_presence(const Workload& workload, const Homes& homes, const DocumentView& view,
-                    const Pass& pass, const DocumentView* kept, bool gathers_all, Faults& faults) {
+                    const PassTensors& pass, const DocumentView* kept, bool gathers_all,
+                    Faults& faults) {
   Presence presence(workload, homes, view, pass, faults);
   if (kept != nullptr) presence.keep(*kept);
   presence.check();

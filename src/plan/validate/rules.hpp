@@ -17,7 +17,7 @@ namespace cadenza::plan {
 
 /// The tensors that tasks read and produce in a pass. LSE is a result of the forward pass and an
 /// input of the backward pass.
-struct Pass {
+struct PassTensors {
   std::string_view name;
   std::vector<Tensor> query_inputs;
   std::vector<Tensor> key_inputs;
@@ -28,8 +28,8 @@ struct Pass {
   bool reads(Tensor what) const;
   bool produces(Tensor what) const;
 };
-const Pass& forward_pass();
-const Pass& backward_pass();
+const PassTensors& forward_tensors();
+const PassTensors& backward_tensors();
 
 /// Faults found so far, one line each.
 class Faults {
@@ -70,16 +70,17 @@ struct DocumentView {
 std::vector<DocumentView> by_document(const Plan& plan);
 
 // --- The rules. check_form must find no fault before others run: they rely on its ranges ---
-void check_form(const Plan& plan, const Pass& pass, Faults& faults);
+void check_form(const Plan& plan, const PassTensors& pass, Faults& faults);
 void check_coverage(const Workload& workload, const DocumentView& view, Faults& faults);
 /// @param kept  the forward plan's view where servers kept its inputs, else null
 void check_presence(const Workload& workload, const Homes& homes, const DocumentView& view,
-                    const Pass& pass, const DocumentView* kept, bool gathers_all, Faults& faults);
+                    const PassTensors& pass, const DocumentView* kept, bool gathers_all,
+                    Faults& faults);
 /// @param merged  whether the plan's merges must name each row's owner and contributors
 void check_merging(const Workload& workload, const Homes& homes, const DocumentView& view,
-                   const Pass& pass, bool merged, Faults& faults);
+                   const PassTensors& pass, bool merged, Faults& faults);
 /// @param makes  whether the plan makes the index; otherwise owners have it already
 void check_index(const Plan& plan, bool makes, Faults& faults);
-void check_totals(const Plan& plan, const Pass& pass, Faults& faults);
+void check_totals(const Plan& plan, const PassTensors& pass, Faults& faults);
 
 }  // namespace cadenza::plan

@@ -19,27 +19,27 @@ bool any_of(const std::vector<Tensor>& list, Tensor what) {
 
 }  // namespace
 
-bool Pass::reads(Tensor what) const {
+bool PassTensors::reads(Tensor what) const {
   return any_of(query_inputs, what) || any_of(key_inputs, what);
 }
 
-bool Pass::produces(Tensor what) const {
+bool PassTensors::produces(Tensor what) const {
   return any_of(query_results, what) || any_of(key_results, what);
 }
 
-const Pass& forward_pass() {
-  static const Pass pass{"forward", {Tensor::q}, {Tensor::k, Tensor::v}, {Tensor::o, Tensor::lse},
-                         {},        1.0};
+const PassTensors& forward_tensors() {
+  static const PassTensors pass{
+      "forward", {Tensor::q}, {Tensor::k, Tensor::v}, {Tensor::o, Tensor::lse}, {}, 1.0};
   return pass;
 }
 
-const Pass& backward_pass() {
-  static const Pass pass{"backward",
-                         {Tensor::q, Tensor::dout, Tensor::lse, Tensor::delta},
-                         {Tensor::k, Tensor::v},
-                         {Tensor::dq},
-                         {Tensor::dk, Tensor::dv},
-                         kBackwardFlopsRatio};
+const PassTensors& backward_tensors() {
+  static const PassTensors pass{"backward",
+                                {Tensor::q, Tensor::dout, Tensor::lse, Tensor::delta},
+                                {Tensor::k, Tensor::v},
+                                {Tensor::dq},
+                                {Tensor::dk, Tensor::dv},
+                                kBackwardFlopsRatio};
   return pass;
 }
 
@@ -117,7 +117,7 @@ bool stays_home(const Homes& homes, const DocumentView& view) {
 }  // namespace
 
 std::vector<std::string> violations(const Plan& forward) {
-  const Pass& pass = forward_pass();
+  const PassTensors& pass = forward_tensors();
   Faults faults("");
   check_form(forward, pass, faults);
   if (!faults.empty()) return faults.lines();
@@ -135,7 +135,7 @@ std::vector<std::string> violations(const Plan& forward) {
 }
 
 std::vector<std::string> mirror_violations(const Plan& forward, const Plan& backward) {
-  const Pass& pass = backward_pass();
+  const PassTensors& pass = backward_tensors();
   Faults faults("mirror: ");
   if (!same_workload(forward.workload, backward.workload)) {
     faults.add("coverage", "the backward plan has another workload");

@@ -58,10 +58,10 @@ TEST(FitElementWise, FindsTheRatesBesideTheProducts) {
                                           std::pair(Operation::loss, Pass::backward),
                                           std::pair(Operation::optimize, Pass::backward),
                                           std::pair(Operation::load, Pass::forward)}) {
-      program::Step step;
-      step.operation = operation;
-      step.pass = pass;
-      samples.push_back({step, rows, costs.compute(step, 0, rows)});
+      program::Instruction instruction;
+      instruction.operation = operation;
+      instruction.pass = pass;
+      samples.push_back({instruction, rows, costs.compute(instruction, 0, rows)});
     }
   }
   config::Machine fitted;
@@ -80,10 +80,10 @@ TEST(FitElementWise, FindsTheRatesBesideTheProducts) {
 
 TEST(FitElementWise, TakesNoTimeWhereProductsAloneAreLonger) {
   const config::Experiment e = experiment();
-  program::Step step;
-  step.operation = Operation::attention_inputs;
+  program::Instruction instruction;
+  instruction.operation = Operation::attention_inputs;
   config::Machine machine;
-  fit_element_wise(e, {{step, 1024, 1e-9}}, machine);
+  fit_element_wise(e, {{instruction, 1024, 1e-9}}, machine);
   EXPECT_EQ(machine.element_wise.attention_inputs.forward, 1e15);
 }
 

@@ -12,7 +12,7 @@ config::Experiment experiment() {
   config::Experiment of;
   of.attention.kind = config::AttentionKind::vertical_slash;
   of.attention.sparse.dense_below = 4096;
-  of.batch.microbatch = 8192;
+  of.data.max_document = of.batch.microbatch = 8192;
   of.run.steps = 20;
   return of;
 }

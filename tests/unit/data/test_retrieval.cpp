@@ -87,7 +87,7 @@ TEST(Retrieval, DocumentsTellWhatTheyAskFor) {
     std::vector<Question> expected;
     for (std::size_t i = 0; i < 3; ++i) {
       const auto fact = static_cast<std::int64_t>(said.facts.at(said.asked[i]).second);
-      expected.push_back({91 + 3 * static_cast<std::int64_t>(i) + 1, fact});
+      expected.push_back({91 + 3 * static_cast<std::int64_t>(i) + 1, fact, fact - 2});
     }
     EXPECT_EQ(corpus->questions(document), expected);
     different.insert(tokens);
@@ -142,11 +142,13 @@ TEST(Retrieval, AnyRangeIsThatOfTheDocument) {
 }
 
 TEST(Retrieval, APieceAsksForWhatItTells) {
-  const std::vector<Question> all = {{20, 3}, {23, 12}, {26, 8}};
+  const std::vector<Question> all = {{20, 3, 1}, {23, 12, 10}, {26, 10, 8}};
   EXPECT_EQ(questions_within(all, {0, 30}), all);
-  EXPECT_EQ(questions_within(all, {8, 30}), (std::vector<Question>{{15, 4}, {18, 0}}));
-  EXPECT_EQ(questions_within(all, {0, 24}), (std::vector<Question>{{20, 3}}))
+  EXPECT_EQ(questions_within(all, {8, 30}), (std::vector<Question>{{15, 4, 2}, {18, 2, 0}}));
+  EXPECT_EQ(questions_within(all, {0, 24}), (std::vector<Question>{{20, 3, 1}}))
       << "the answer to the second is token 24";
+  EXPECT_EQ(questions_within(all, {9, 30}), (std::vector<Question>{{14, 3, 1}}))
+      << "the key of the third fact is cut off, its value is not";
   config::Data data = retrieval(64, 4, 2);
   const auto whole = open_corpus(data, kVocabulary, 5);
   data.max_document = 40;  // questions are in the second piece

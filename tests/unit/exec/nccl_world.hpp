@@ -91,7 +91,8 @@ class RankBuilder {
   }
 
   RankGroups build() {
-    for (number_ = 0; number_ < program_.steps.size(); ++number_) add(program_.steps[number_]);
+    for (number_ = 0; number_ < program_.instructions.size(); ++number_)
+      add(program_.instructions[number_]);
     for (auto& sending : sending_) wait_for(sending);
     return std::move(made_);
   }
@@ -99,19 +100,19 @@ class RankBuilder {
  private:
   using Operation = program::Operation;
   using Pass = program::Pass;
-  using Step = program::Step;
+  using Instruction = program::Instruction;
 
-  void add(const Step& step) {
-    const Operation operation = step.operation;
+  void add(const Instruction& instruction) {
+    const Operation operation = instruction.operation;
     const bool early = fault_ == Fault::none;  // receives are posted before they are needed
-    if (program::is_attention(operation)) return add_attention(step);
-    add_in_slices(step);
-    if (operation == Operation::send) send(step);
+    if (program::is_attention(operation)) return add_attention(instruction);
+    add_in_slices(instruction);
+    if (operation == Operation::send) send(instruction);
     if (operation == (early ? Operation::post_receive : Operation::receive)) {
-      post(stream_name(step), {{step.peer, false}});
+      post(stream_name(instruction), {{instruction.peer, false}});
     }
-    if (operation == Operation::receive) made_.waits.push_back(stream_name(step));
-    if (operation == Operation::reduce_layer) sum_layer(step.layer);
+    if (operation == Operation::receive) made_.waits.push_back(stream_name(instruction));
+    if (operation == Operation::reduce_layer) sum_layer(instruction.layer);
     if (operation == Operation::reduce_gradients) sum_gradients();
     if (operation == Operation::gradient_norm) meet_for_norm();
     if (operation == Operation::gather_parameters) gather_parameters();
@@ -119,74 +120,78 @@ class RankBuilder {
 
   // --- attention ---
 
-  void add_attention(const Step& step) {
-    const auto part = static_cast<std::size_t>(step.half);
-    const auto context = std::tuple(step.plan, step.layer, step.pass, step.recompute);
+  void add_attention(const Instruction& instruction) {
+    const auto part = static_cast<std::size_t>(instruction.half);
+    const auto context =
+        std::tuple(instruction.plan, instruction.layer, instruction.pass, instruction.recompute);
     if (std::exchange(context_[part], context) != context) wait_for(sending_[part]);
-    const bool results =
-        step.operation == Operation::post_results || step.operation == Operation::wait_results;
-    if (step.operation == Operation::post || step.operation == Operation::post_results) {
-      const auto messages = attention_messages(step, results);
-      const Name name = attention_name(step, results);
+    const bool results = instruction.operation == Operation::post_results ||
+                         instruction.operation == Operation::wait_results;
+    if (instruction.operation == Operation::post ||
+        instruction.operation == Operation::post_results) {
+      const auto messages = attention_messages(instruction, results);
+      const Name name = attention_name(instruction, results);
       post(name, messages);
       if (std::ranges::all_of(messages, &GroupMessage::sends)) sending_[part].push_back(name);
-    } else if (step.operation == Operation::wait || step.operation == Operation::wait_results) {
-      made_.waits.push_back(attention_name(step, results));
+    } else if (instruction.operation == Operation::wait ||
+               instruction.operation == Operation::wait_results) {
+      made_.waits.push_back(attention_name(instruction, results));
     }
   }
-  std::vector<GroupMessage> attention_messages(const Step& step, bool results) const {
+  std::vector<GroupMessage> attention_messages(const Instruction& instruction, bool results) const {
     const int pool = layout_.pool_of(program_.rank);
     const Rank self = layout_.in_pool(program_.rank);
     std::vector<GroupMessage> messages;
-    const auto& traffic = ticks_[static_cast<std::size_t>(step.plan)].traffic(step.pass);
-    for (const program::Flow& flow : traffic.flows(step.stage)) {
-      if (flow.results != results) continue;
-      if (flow.from == self) messages.push_back({layout_.world_rank(pool, flow.to), true});
-      if (flow.to == self) messages.push_back({layout_.world_rank(pool, flow.from), false});
+    const auto& traffic =
+        ticks_[static_cast<std::size_t>(instruction.plan)].traffic(instruction.pass);
+    for (const program::PlannedMessage& planned : traffic.messages(instruction.stage)) {
+      if (planned.results != results) continue;
+      if (planned.from == self) messages.push_back({layout_.world_rank(pool, planned.to), true});
+      if (planned.to == self) messages.push_back({layout_.world_rank(pool, planned.from), false});
     }
     return messages;
   }
-  Name attention_name(const Step& step, bool results) const {
-    const int of = 4 * layout_.pool_of(program_.rank) + 2 * step.half + (results ? 1 : 0);
-    const bool backward = step.pass == Pass::backward;
-    return {number_of(Kind::attention, of), 2 * step.plan + (backward ? 1 : 0), step.layer,
-            step.recompute, step.stage};
+  Name attention_name(const Instruction& instruction, bool results) const {
+    const int of = 4 * layout_.pool_of(program_.rank) + 2 * instruction.half + (results ? 1 : 0);
+    const bool backward = instruction.pass == Pass::backward;
+    return {number_of(Kind::attention, of), 2 * instruction.plan + (backward ? 1 : 0),
+            instruction.layer, instruction.recompute, instruction.stage};
   }
 
   // --- residual streams ---
 
-  void send(const Step& step) {
-    auto& sent = sent_[static_cast<std::size_t>(step.pass)];
+  void send(const Instruction& instruction) {
+    auto& sent = sent_[static_cast<std::size_t>(instruction.pass)];
     const auto room = program::stream_buffers_of_stage(shape_, at_.pipeline)
-                          .sends[static_cast<std::size_t>(step.pass)];
+                          .sends[static_cast<std::size_t>(instruction.pass)];
     if (static_cast<int>(sent.size()) == room) {
       made_.waits.push_back(sent.front());
       sent.erase(sent.begin());
     }
-    post(stream_name(step), {{step.peer, true}});
-    sent.push_back(stream_name(step));
+    post(stream_name(instruction), {{instruction.peer, true}});
+    sent.push_back(stream_name(instruction));
     if (fault_ == Fault::waits_for_sends) wait_for(sent);
   }
   /// Chunks are counted where a stream comes from.
-  Name stream_name(const Step& step) const {
-    const bool sends = step.operation == Operation::send;
-    const int there = layout_.coordinates(step.peer).pipeline;
+  Name stream_name(const Instruction& instruction) const {
+    const bool sends = instruction.operation == Operation::send;
+    const int there = layout_.coordinates(instruction.peer).pipeline;
     const int from = sends ? at_.pipeline : there;
     const int to = sends ? there : at_.pipeline;
-    const bool forward = step.pass == Pass::forward;
+    const bool forward = instruction.pass == Pass::forward;
     const int wraps = (forward ? to < from : to > from) ? 1 : 0;
-    const int chunk = sends ? step.chunk : step.chunk - (forward ? wraps : -wraps);
+    const int chunk = sends ? instruction.chunk : instruction.chunk - (forward ? wraps : -wraps);
     auto first = at_;
     first.pipeline = 0;
     const int edge = forward ? from : to;
     int of = 2 * (layout_.rank(first) * layout_.pipeline() + edge) + (forward ? 0 : 1);
     if (fault_ == Fault::one_for_a_pass) of = forward ? 0 : 1;
-    return {number_of(Kind::streams, of), step.microbatch, chunk, forward, edge};
+    return {number_of(Kind::streams, of), instruction.microbatch, chunk, forward, edge};
   }
 
   // --- gradients, slices, hosts ---
 
-  int layers() const { return shape_.layers * shape_.pipeline.chunks; }
+  int layers() const { return shape_.rank_layers(); }
   Name gradient_name(int gathers, int bucket) const {
     return {number_of(Kind::gradients, replicas_.front()), gathers, bucket, false, 0};
   }
@@ -214,9 +219,9 @@ class RankBuilder {
     meet({number_of(Kind::hosts, owners.front()), 0, 0, false, 0}, owners);
     for (auto& sent : sent_) wait_for(sent);
   }
-  void add_in_slices(const Step& step) {
-    const bool meets = program::describe(step.operation).group == program::Group::tensor ||
-                       step.operation == Operation::reduce_gradients;
+  void add_in_slices(const Instruction& instruction) {
+    const bool meets = program::describe(instruction.operation).group == program::Group::tensor ||
+                       instruction.operation == Operation::reduce_gradients;
     if (!meets) return;
     meet({number_of(Kind::slices, slices_.front()), static_cast<int>(number_), 0, false, 0},
          slices_);

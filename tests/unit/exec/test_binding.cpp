@@ -192,7 +192,7 @@ void expect_messages_apart(const Bound& step, Rank world_rank) {
   const Rank rank = step_shape.layout.in_pool(world_rank);
   std::map<std::tuple<int, int, int, bool>, MessageMemory> memories;
   const program::Program program = program::make_program(step_shape, world_rank, step.ticks);
-  for (const program::Step& done : program.steps) {
+  for (const program::Instruction& done : program.instructions) {
     const bool results =
         done.operation == Operation::post_results || done.operation == Operation::wait_results;
     const bool posts =

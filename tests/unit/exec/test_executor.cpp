@@ -151,8 +151,8 @@ TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
   runner.tracer.begin_step(0);
   runner.executor.run(plan);
   std::map<std::string, int> expected;
-  for (const program::Step& step : plan.program.steps) {
-    ++expected[std::string(program::name(step.operation))];
+  for (const program::Instruction& instruction : plan.program.instructions) {
+    ++expected[std::string(program::name(instruction.operation))];
   }
   std::map<std::string, int> found;
   std::int64_t last_end = 0;

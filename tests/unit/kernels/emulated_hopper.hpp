@@ -51,21 +51,23 @@ class HopperThread : public EmulatedArithmetic {
   void copy_number(float* to, const float* from, bool inside) const;
 
   void begin_products() const {}
-  template <int kTiles>
-  void multiply(float (&sums)[kTiles][4], std::uint64_t left, std::uint64_t right, bool add) const {
-    issue(kTiles, &sums[0][0], left, nullptr, right, add);
+  template <int kFragments>
+  void multiply(float (&sums)[kFragments][4], std::uint64_t left, std::uint64_t right,
+                bool add) const {
+    issue(kFragments, &sums[0][0], left, nullptr, right, add);
   }
-  template <int kTiles>
-  void multiply(float (&sums)[kTiles][4], const unsigned (&left)[4], std::uint64_t right) const {
-    issue(kTiles, &sums[0][0], 0, left, right, true);
+  template <int kFragments>
+  void multiply(float (&sums)[kFragments][4], const unsigned (&left)[4],
+                std::uint64_t right) const {
+    issue(kFragments, &sums[0][0], 0, left, right, true);
   }
   void commit_products() const;
-  template <int kLater, int kTiles>
-  void wait_products(float (&)[kTiles][4]) const {
+  template <int kLater, int kFragments>
+  void wait_products(float (&)[kFragments][4]) const {
     wait_groups(kLater);
   }
-  template <int kTiles>
-  void pin(float (&)[kTiles][4]) const {}
+  template <int kFragments>
+  void pin(float (&)[kFragments][4]) const {}
 
   int take(int* counter) const;
   void end_basic_block(float) const {}

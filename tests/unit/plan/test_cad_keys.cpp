@@ -108,7 +108,7 @@ TEST(Tiling, CoversTheTileOnceInSharesOfItsArea) {
   Workload w = workload({{1}, {}});
   const Homes homes(w);
   const Residency residency(w, homes);
-  const Flows flows(residency, 2);
+  const Transfers transfers(residency, 2);
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
@@ -119,7 +119,7 @@ TEST(Tiling, CoversTheTileOnceInSharesOfItsArea) {
     std::vector<Share> shares;
     for (int i = static_cast<int>(draw.between(1, 6)); i > 0; --i) shares.push_back({i, 10 * i});
     std::vector<Tile> tiles;
-    divide(mask, whole, shares, 1, flows, tiles);
+    divide(mask, whole, shares, 1, transfers, tiles);
     Weight total = 0;
     for (const Share& share : shares) total += share.pairs;
     Weight area = 0;

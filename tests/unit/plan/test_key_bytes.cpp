@@ -26,7 +26,7 @@ double rows_one_by_one(const Plan& plan) {
   for (const Stage& stage : plan.stages) {
     for (const PlacedTask& placed : stage.tasks) {
       const Task& task = placed.task;
-      const Range heads = key_heads(plan.workload.shape, task.heads);
+      const Range heads = plan.workload.shape.key_heads(task.heads);
       for (std::int64_t key = task.k.begin; key < task.k.end; ++key) {
         if (allowed_pairs(task.q, {key, key + 1}, task.band) == 0) continue;
         for (std::int64_t head = heads.begin; head < heads.end; ++head) {

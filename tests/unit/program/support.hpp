@@ -161,7 +161,8 @@ struct RandomStep {
 
 inline std::vector<std::string> lines(const Program& program) {
   std::vector<std::string> text;
-  for (const Step& step : program.steps) text.push_back(to_string(step));
+  for (const Instruction& instruction : program.instructions)
+    text.push_back(to_string(instruction));
   return text;
 }
 

@@ -148,7 +148,7 @@ TEST(LayerClasses, OperationsFollowThePlansOfTheirLayer) {
   ASSERT_EQ(step.index.classes(), 3);
   ASSERT_EQ(step.plans.size(), 2 * 3U);
   std::set<int> layers;
-  for (const Step& done : make_program(step.step_shape, 0, step.plans).steps) {
+  for (const Instruction& done : make_program(step.step_shape, 0, step.plans).instructions) {
     if (done.tick < 0) continue;
     const plan::Workload& workload =
         step.plans.at(static_cast<std::size_t>(done.plan)).forward.workload;
@@ -185,7 +185,7 @@ TEST(LayerClasses, PipelineStagesCountTheLayersOfTheModel) {
   ASSERT_EQ(step.index.classes(), 2);
   for (const Rank rank : {0, 1}) {
     std::set<int> dense;
-    for (const Step& done : make_program(step.step_shape, rank, step.plans).steps) {
+    for (const Instruction& done : make_program(step.step_shape, rank, step.plans).instructions) {
       if (done.layer < 0 || done.plan < 0) continue;
       if (step.index.layer_class(done.plan) == 0) dense.insert(done.layer);
     }

@@ -58,15 +58,16 @@ TEST(Program, OfADedicatedServerIsAttentionAlone) {
 
 TEST(Program, OfAnIdleDedicatedServerIsEmpty) {
   const std::vector ticks = {test::one_server()};
-  EXPECT_THAT(make_program(outline_of(1, 2, 3, 1), 2, ticks).steps, IsEmpty());
+  EXPECT_THAT(make_program(outline_of(1, 2, 3, 1), 2, ticks).instructions, IsEmpty());
 }
 
 TEST(Program, RunsLayersBackwardAndTicksInOrder) {
   const std::vector ticks = {test::one_move(), test::one_move()};
   std::vector<std::tuple<int, Pass, int>> found;
-  for (const Step& step : make_program(outline_of(2, 0, 3, 2), 0, ticks).steps) {
-    if (step.operation == Operation::attend) {
-      found.emplace_back(step.tick, step.pass, step.layer);
+  for (const Instruction& instruction :
+       make_program(outline_of(2, 0, 3, 2), 0, ticks).instructions) {
+    if (instruction.operation == Operation::attend) {
+      found.emplace_back(instruction.tick, instruction.pass, instruction.layer);
     }
   }
   std::vector<std::tuple<int, Pass, int>> expected;
@@ -88,15 +89,15 @@ TEST(Program, HalvesTakeTurns) {
   std::vector<TickPlans> ticks = {test::one_move(), test::one_move()};
   ticks[1].half = 1;
   std::string order;  // of what rank 1 does in the forward pass; capital: the second half
-  for (const Step& step : make_program(StepShape(e), 1, ticks).steps) {
-    if (step.pass != Pass::forward) break;
+  for (const Instruction& instruction : make_program(StepShape(e), 1, ticks).instructions) {
+    if (instruction.pass != Pass::forward) break;
     using enum Operation;
     const std::map<Operation, char> letters = {
         {attention_inputs, 'i'}, {post, 'p'},         {wait, 'w'},
         {attend, 'a'},           {post_results, 'r'}, {attention_outputs, 'o'}};
-    const auto found = letters.find(step.operation);
+    const auto found = letters.find(instruction.operation);
     if (found == letters.end()) continue;
-    order += static_cast<char>(step.half == 0 ? found->second : std::toupper(found->second));
+    order += static_cast<char>(instruction.half == 0 ? found->second : std::toupper(found->second));
   }
   // Messages of one half are under way (p, r) while the other computes (i, a, o).
   EXPECT_EQ(order,
@@ -174,8 +175,8 @@ TEST(Program, PostsWaitsAndTasksFollowThePlan) {
     for (const Program& program : step.programs) {
       using Key = std::tuple<int, Pass, bool, int, int, bool>;
       std::map<Key, std::vector<std::size_t>> posts, waits;
-      for (std::size_t i = 0; i < program.steps.size(); ++i) {
-        const Step& s = program.steps[i];
+      for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        const Instruction& s = program.instructions[i];
         const bool results =
             s.operation == Operation::post_results || s.operation == Operation::wait_results;
         const Key key{s.plan, s.pass, s.recompute, s.layer, s.stage, results};
@@ -208,7 +209,7 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
     for (const Program& program : step.programs) {
       std::map<std::pair<Operation, Pass>, long> count;
       long recomputed = 0;
-      for (const Step& done : program.steps) {
+      for (const Instruction& done : program.instructions) {
         if (done.recompute) {
           recomputed += done.operation == attention_inputs;
         } else {
@@ -225,8 +226,7 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
       const bool recomputes = step_shape.recompute == config::Recompute::attention ||
                               step_shape.recompute == config::Recompute::layer;
       EXPECT_EQ(recomputed, recomputes ? layers : 0);
-      EXPECT_EQ((count[{reduce_layer, Pass::backward}]),
-                trains * step_shape.layers * step_shape.pipeline.chunks);
+      EXPECT_EQ((count[{reduce_layer, Pass::backward}]), trains * step_shape.rank_layers());
       EXPECT_EQ((count[{gradient_norm, Pass::backward}]), trains);
       EXPECT_EQ((count[{optimize, Pass::backward}]), trains);
       EXPECT_EQ((count[{send, Pass::forward}]), (count[{receive, Pass::backward}]));
@@ -244,11 +244,12 @@ TEST(Program, RanksThatShareTheAttentionOfALayerCallThePassAlike) {
     for (const Program& program : step.programs) {
       const bool pooled = step_shape.layout.pools_stages();
       const int stage = pooled ? 0 : step_shape.layout.coordinates(program.rank).pipeline;
-      const bool attends = std::ranges::any_of(
-          program.steps, [](const Step& s) { return s.operation == Operation::attend; });
+      const bool attends = std::ranges::any_of(program.instructions, [](const Instruction& s) {
+        return s.operation == Operation::attend;
+      });
       EXPECT_TRUE(step_shape.layout.serves(program.rank) || !attends);
       serving += step_shape.layout.serves(program.rank) && stage == 0 ? 1 : 0;
-      for (const Step& done : program.steps) {
+      for (const Instruction& done : program.instructions) {
         if (done.operation != Operation::attend) continue;
         const LayerPass pass{done.tick / step_shape.halves, done.layer, phase_of(done)};
         const std::size_t number = step_shape.number_of(pass, program.rank);
@@ -267,7 +268,7 @@ TEST(Program, BuffersAreNeverShared) {
     const test::RandomStep step(seed);
     for (const Program& program : step.programs) {
       std::map<int, std::pair<int, int>> holds;  // buffer -> (microbatch, chunk)
-      for (const Step& done : program.steps) {
+      for (const Instruction& done : program.instructions) {
         if (done.buffer < 0) continue;
         ASSERT_LT(done.buffer, program.buffers);
         const std::pair unit(done.microbatch, done.chunk);

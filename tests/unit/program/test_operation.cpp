@@ -11,12 +11,12 @@
 namespace cadenza::program {
 namespace {
 
-Step step_of(Operation operation, Pass pass = Pass::forward, bool recompute = false) {
-  Step step;
-  step.operation = operation;
-  step.pass = pass;
-  step.recompute = recompute;
-  return step;
+Instruction instruction_of(Operation operation, Pass pass = Pass::forward, bool recompute = false) {
+  Instruction instruction;
+  instruction.operation = operation;
+  instruction.pass = pass;
+  instruction.recompute = recompute;
+  return instruction;
 }
 
 TEST(Operations, EventsHaveNamesOfTheirOwn) {
@@ -61,30 +61,33 @@ TEST(Operations, SpanATensorGroupWhereAllOfItMeets) {
 }
 
 TEST(Operations, KnowTheirPhase) {
-  EXPECT_EQ(phase_of(step_of(Operation::attend)), Phase::forward);
-  EXPECT_EQ(phase_of(step_of(Operation::attend, Pass::backward)), Phase::backward);
-  EXPECT_EQ(phase_of(step_of(Operation::attention_inputs, Pass::forward, true)), Phase::recompute);
+  EXPECT_EQ(phase_of(instruction_of(Operation::attend)), Phase::forward);
+  EXPECT_EQ(phase_of(instruction_of(Operation::attend, Pass::backward)), Phase::backward);
+  EXPECT_EQ(phase_of(instruction_of(Operation::attention_inputs, Pass::forward, true)),
+            Phase::recompute);
   for (const Operation update : {Operation::reduce_gradients, Operation::gradient_norm,
                                  Operation::optimize, Operation::gather_parameters}) {
-    EXPECT_EQ(phase_of(step_of(update, Pass::backward)), Phase::optimizer);
+    EXPECT_EQ(phase_of(instruction_of(update, Pass::backward)), Phase::optimizer);
   }
-  EXPECT_EQ(phase_of(step_of(Operation::reduce_layer, Pass::backward)), Phase::backward);
+  EXPECT_EQ(phase_of(instruction_of(Operation::reduce_layer, Pass::backward)), Phase::backward);
 }
 
 TEST(Operations, KnowWhereTheyBelong) {
-  Step step = step_of(Operation::attend, Pass::backward);
-  step.tick = 3;
-  step.microbatch = 1;
-  step.layer = 5;
-  step.stage = 2;
-  step.half = 1;
-  EXPECT_EQ(context_of(step, 1), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
-  EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 3, 2, 1}));
-  step.operation = Operation::load;
-  EXPECT_EQ(context_of(step, 2), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
-  step.tick = step.microbatch = step.layer = step.stage = 40'000;  // of a simulated run
-  EXPECT_EQ(context_of(step, 1), (EventContext{Phase::backward, 40'000, 40'000, 40'000, 40'000}));
-  EXPECT_EQ(context_of(step_of(Operation::optimize), 2),
+  Instruction instruction = instruction_of(Operation::attend, Pass::backward);
+  instruction.tick = 3;
+  instruction.microbatch = 1;
+  instruction.layer = 5;
+  instruction.stage = 2;
+  instruction.half = 1;
+  EXPECT_EQ(context_of(instruction, 1), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
+  EXPECT_EQ(context_of(instruction, 2), (EventContext{Phase::backward, 1, 5, 3, 2, 1}));
+  instruction.operation = Operation::load;
+  EXPECT_EQ(context_of(instruction, 2), (EventContext{Phase::backward, 1, 5, 3, 2, -1}));
+  instruction.tick = instruction.microbatch = instruction.layer = instruction.stage =
+      40'000;  // of a simulated run
+  EXPECT_EQ(context_of(instruction, 1),
+            (EventContext{Phase::backward, 40'000, 40'000, 40'000, 40'000}));
+  EXPECT_EQ(context_of(instruction_of(Operation::optimize), 2),
             (EventContext{Phase::optimizer, -1, -1, -1, -1, -1}));
 }
 

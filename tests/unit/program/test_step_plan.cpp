@@ -36,7 +36,7 @@ struct Case {
 void expect_equal(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(a.hash, b.hash);
   EXPECT_EQ(a.program.rank, b.program.rank);
-  EXPECT_EQ(a.program.steps, b.program.steps);
+  EXPECT_EQ(a.program.instructions, b.program.instructions);
   EXPECT_EQ(a.batch.lengths(), b.batch.lengths());
   ASSERT_EQ(a.ticks.size(), b.ticks.size());
   for (std::size_t tick = 0; tick < a.ticks.size(); ++tick) {
@@ -93,7 +93,8 @@ TEST(StepPlan, RanksAgreeOnTheHashAndDifferInTheirPrograms) {
     const StepPlan plan = plan_step(one.experiment, packer, rank, 3);
     hashes.insert(plan.hash);
     EXPECT_EQ(plan.program.rank, rank);
-    EXPECT_EQ(plan.program.steps, make_program(StepShape(one.experiment), rank, plan.ticks).steps);
+    EXPECT_EQ(plan.program.instructions,
+              make_program(StepShape(one.experiment), rank, plan.ticks).instructions);
   }
   EXPECT_EQ(hashes.size(), 1U);
 }

@@ -30,11 +30,11 @@ config::Experiment experiment(int tensor = 2) {
 
 std::vector<TensorCollective> list(const config::Experiment& e, Operation operation, Pass pass,
                                    bool recompute = false, Rank rank = 0) {
-  Step step;
-  step.operation = operation;
-  step.pass = pass;
-  step.recompute = recompute;
-  return OperationShapes(e, Layout(e)).collectives(step, rank, kRows);
+  Instruction instruction;
+  instruction.operation = operation;
+  instruction.pass = pass;
+  instruction.recompute = recompute;
+  return OperationShapes(e, Layout(e)).collectives(instruction, rank, kRows);
 }
 
 using testing::ElementsAre;

@@ -41,11 +41,11 @@ TEST(Traffic, FlowsAreTheMovesBetweenTwoRanks) {
       for (std::uint32_t i = 0; i < moves.size(); ++i) {
         expected[{moves[i].from, moves[i].to, is_result(moves[i].what, pass)}].push_back(i);
       }
-      ASSERT_EQ(traffic.flows(s).size(), expected.size());
+      ASSERT_EQ(traffic.messages(s).size(), expected.size());
       auto next = expected.begin();
-      for (const Flow& flow : traffic.flows(s)) {
-        EXPECT_EQ(std::tuple(flow.from, flow.to, flow.results), next->first);
-        EXPECT_EQ(list(traffic.moves(s, flow)), next->second);
+      for (const PlannedMessage& message : traffic.messages(s)) {
+        EXPECT_EQ(std::tuple(message.from, message.to, message.results), next->first);
+        EXPECT_EQ(list(traffic.moves(s, message)), next->second);
         std::int64_t bytes = 0;
         bool slices = false;
         const AttentionShape& shape = plan.workload.shape;
@@ -54,8 +54,8 @@ TEST(Traffic, FlowsAreTheMovesBetweenTwoRanks) {
           const int heads = plan::is_key_side(moves[i].what) ? shape.kv_heads : shape.heads;
           slices = slices || moves[i].heads != Range{0, heads};
         }
-        EXPECT_EQ(flow.bytes, bytes);
-        EXPECT_EQ(flow.slices, slices);
+        EXPECT_EQ(message.bytes, bytes);
+        EXPECT_EQ(message.slices, slices);
         ++next;
       }
     }
@@ -70,12 +70,12 @@ TEST(Traffic, EveryRankHasItsPart) {
         std::vector<std::uint32_t> sends, receives, tasks;
         bool in[2] = {};
         bool any[2] = {};
-        for (std::uint32_t i = 0; i < traffic.flows(s).size(); ++i) {
-          const Flow& flow = traffic.flows(s)[i];
-          if (flow.from == rank) sends.push_back(i);
-          if (flow.to == rank) receives.push_back(i);
-          any[flow.results] = any[flow.results] || flow.from == rank || flow.to == rank;
-          in[flow.results] = in[flow.results] || flow.to == rank;
+        for (std::uint32_t i = 0; i < traffic.messages(s).size(); ++i) {
+          const PlannedMessage& message = traffic.messages(s)[i];
+          if (message.from == rank) sends.push_back(i);
+          if (message.to == rank) receives.push_back(i);
+          any[message.results] = any[message.results] || message.from == rank || message.to == rank;
+          in[message.results] = in[message.results] || message.to == rank;
         }
         const auto& placed = plan.stages[static_cast<std::size_t>(s)].tasks;
         for (std::uint32_t i = 0; i < placed.size(); ++i) {
@@ -86,7 +86,7 @@ TEST(Traffic, EveryRankHasItsPart) {
           EXPECT_EQ(part.sends.begin, sends.front());
         }
         std::ranges::stable_sort(receives, {}, [&](std::uint32_t i) {
-          return std::tuple(traffic.flows(s)[i].from, traffic.flows(s)[i].results);
+          return std::tuple(traffic.messages(s)[i].from, traffic.messages(s)[i].results);
         });
         EXPECT_EQ(list(part.receives), receives);
         EXPECT_EQ(list(part.tasks), tasks);
@@ -194,10 +194,10 @@ TEST(Traffic, MovesOfAnyOrderAreGrouped) {
   plan.workload.ranks = 2;
   plan.stages = {stage};
   const Traffic traffic(plan, Pass::forward);
-  ASSERT_EQ(traffic.flows(0).size(), 3u);
-  EXPECT_THAT(list(traffic.moves(0, traffic.flows(0)[0])), ElementsAre(1, 3));
-  EXPECT_FALSE(traffic.flows(0)[1].results);
-  EXPECT_TRUE(traffic.flows(0)[2].results);
+  ASSERT_EQ(traffic.messages(0).size(), 3u);
+  EXPECT_THAT(list(traffic.moves(0, traffic.messages(0)[0])), ElementsAre(1, 3));
+  EXPECT_FALSE(traffic.messages(0)[1].results);
+  EXPECT_TRUE(traffic.messages(0)[2].results);
 }
 
 TEST(Traffic, NoneForRanksThatThePlanDoesNotKnow) {

@@ -171,7 +171,7 @@ TEST(Clock, SpansOfARankFollowOneAnother) {
       EXPECT_GE(span.begin, last[span.rank]) << seed;
       last[span.rank] = span.end;
       const bool waits = span.what == Activity::wait || span.what == Activity::drain;
-      const bool attends = !waits && span.step->operation == program::Operation::attend;
+      const bool attends = !waits && span.instruction->operation == program::Operation::attend;
       if (attends) computing[span.rank] += span.end - span.begin;
       if (waits) waiting[span.rank] += span.end - span.begin;
     };
@@ -228,9 +228,10 @@ Computing computing(const RandomStep& step, const config::Experiment& experiment
                     std::int64_t number) {
   Computing sums;
   const auto observe = [&](const Span& span) {
-    if (span.what != Activity::compute || span.step == nullptr) return;
-    const bool backward = span.step->recompute || span.step->pass == program::Pass::backward;
-    sums[span.rank][span.step->tick < 0 ? 2 : backward ? 1 : 0] += span.end - span.begin;
+    if (span.what != Activity::compute || span.instruction == nullptr) return;
+    const bool backward =
+        span.instruction->recompute || span.instruction->pass == program::Pass::backward;
+    sums[span.rank][span.instruction->tick < 0 ? 2 : backward ? 1 : 0] += span.end - span.begin;
   };
   const Costs costs(cluster(), experiment, step.step_shape->layout);
   simulate(experiment, *step.step_shape, step.programs, step.ticks, costs, observe, number);

@@ -43,12 +43,12 @@ Costs costs_of(const Machine& machine, const config::Experiment& e = experiment(
   return Costs(machine, e, program::Layout(e));
 }
 
-program::Step step(Operation operation, Pass pass, bool recompute = false) {
-  program::Step step;
-  step.operation = operation;
-  step.pass = pass;
-  step.recompute = recompute;
-  return step;
+program::Instruction step(Operation operation, Pass pass, bool recompute = false) {
+  program::Instruction instruction;
+  instruction.operation = operation;
+  instruction.pass = pass;
+  instruction.recompute = recompute;
+  return instruction;
 }
 
 PlacedTask task(Range q, Range k, Band band = Band::causal(), Range heads = {0, 1}) {
@@ -302,9 +302,9 @@ TEST(Operations, RecomputeWhatTheModelRecomputes) {
       costs_of({}, e).compute(step(Operation::attention_outputs, Pass::backward), 0, 128);
   EXPECT_NEAR(again - plain, 2.0 * 128 * 64 * 96 / 5e10, 1e-12);  // gate and up of half the width
   const Costs costs = costs_of({}, e);
-  EXPECT_NEAR(costs.compute(step(Operation::attention_inputs, Pass::backward, true), 0, 128),
+  EXPECT_NEAR(costs.compute(step(Operation::attention_inputs, Pass::forward, true), 0, 128),
               costs.compute(step(Operation::attention_inputs, Pass::forward), 0, 128), 1e-12);
-  EXPECT_LT(costs.compute(step(Operation::attention_outputs, Pass::backward, true), 0, 128),
+  EXPECT_LT(costs.compute(step(Operation::attention_outputs, Pass::forward, true), 0, 128),
             costs.compute(step(Operation::attention_outputs, Pass::forward), 0, 128));
 }
 
@@ -338,12 +338,12 @@ TEST(Operations, UpdateOwnedParametersOnly) {
   config::Experiment e = experiment();
   Machine machine;
   machine.element_wise.bytes_per_second = 1;
-  const program::Step update = step(Operation::optimize, Pass::backward);
+  const program::Instruction update = step(Operation::optimize, Pass::backward);
   const double all = costs_of(machine, e).compute(update, 0, 0);
   // 7 numbers of 4 bytes: layers, embedding and head, half of each on a tensor rank.
   const auto layers = static_cast<double>(4 * cost::layer_parameters(e.model));
   EXPECT_NEAR(all, 28.0 * (layers + 2 * 300 * 64) / 2, 1e-6);
-  const program::Step norm = step(Operation::gradient_norm, Pass::backward);
+  const program::Instruction norm = step(Operation::gradient_norm, Pass::backward);
   EXPECT_NEAR(costs_of(machine, e).compute(norm, 0, 0), all / 7, 1e-6);
   e.parallel.shard = config::Shard::optimizer;
   EXPECT_NEAR(costs_of(machine, e).compute(update, 0, 0), all / 4, 1e-6);

@@ -8,10 +8,10 @@
 namespace cadenza::simulate {
 namespace {
 
+using program::Instruction;
 using program::Operation;
 using program::Pass;
 using program::Program;
-using program::Step;
 using program::StepShape;
 using program::TickPlans;
 using program::test::one_move;
@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-using Steps = std::vector<Step>;
+using Instructions = std::vector<Instruction>;
 
 struct Setting {
   Setting(int trainers, int servers, int layers, int ticks)
@@ -41,12 +41,14 @@ struct Setting {
 };
 
 /// First operation of this kind, pass and stage.
-Steps::iterator find(Program& program, Operation operation, Pass pass = Pass::forward,
-                     int stage = -1) {
-  const auto found = std::ranges::find_if(program.steps, [&](const Step& step) {
-    return step.operation == operation && step.pass == pass && step.stage == stage;
-  });
-  EXPECT_NE(found, program.steps.end()) << program::name(operation);
+Instructions::iterator find(Program& program, Operation operation, Pass pass = Pass::forward,
+                            int stage = -1) {
+  const auto found =
+      std::ranges::find_if(program.instructions, [&](const Instruction& instruction) {
+        return instruction.operation == operation && instruction.pass == pass &&
+               instruction.stage == stage;
+      });
+  EXPECT_NE(found, program.instructions.end()) << program::name(operation);
   return found;
 }
 
@@ -69,14 +71,15 @@ TEST(Faults, AnyRemovedPostIsFoundOnBothSides) {
   ASSERT_THAT(Setting(2, 0, 2, 2).faults(sound, ticks), IsEmpty());
   int removed = 0;
   for (std::size_t rank = 0; rank < 2; ++rank) {
-    for (std::size_t i = 0; i < sound[rank].steps.size(); ++i) {
-      const Operation operation = sound[rank].steps[i].operation;
+    for (std::size_t i = 0; i < sound[rank].instructions.size(); ++i) {
+      const Operation operation = sound[rank].instructions[i].operation;
       if (operation != Operation::post && operation != Operation::post_results) continue;
       std::vector<Program> broken = sound;
-      broken[rank].steps.erase(broken[rank].steps.begin() + static_cast<std::ptrdiff_t>(i));
+      broken[rank].instructions.erase(broken[rank].instructions.begin() +
+                                      static_cast<std::ptrdiff_t>(i));
       EXPECT_THAT(Setting(2, 0, 2, 2).faults(broken, ticks),
                   ElementsAre(StartsWith("rank 0"), StartsWith("rank 1")))
-          << to_string(sound[rank].steps[i]);
+          << to_string(sound[rank].instructions[i]);
       ++removed;
     }
   }
@@ -87,8 +90,8 @@ TEST(Faults, AWaitWhosePeerNeverPostsIsNamed) {
   const std::vector ticks = {one_move()};
   const Setting setting(2, 0, 1, 1);
   std::vector<Program> programs = setting.programs(ticks);
-  Steps& steps = programs[1].steps;
-  steps.erase(find(programs[1], Operation::post_results, Pass::backward, 2));
+  Instructions& instructions = programs[1].instructions;
+  instructions.erase(find(programs[1], Operation::post_results, Pass::backward, 2));
   EXPECT_THAT(setting.faults(programs, ticks),
               ElementsAre(HasSubstr("rank 0 never gets past operation 14: "
                                     "tick 0 layer 0 backward wait_results stage 2"),
@@ -100,7 +103,7 @@ TEST(Faults, AServerThatEndsEarlyHoldsItsTrainerUp) {
   const std::vector ticks = {one_server()};
   const Setting setting(1, 1, 1, 1);
   std::vector<Program> programs = setting.programs(ticks);
-  programs[1].steps.resize(4);  // it leaves after the forward pass
+  programs[1].instructions.resize(4);  // it leaves after the forward pass
   EXPECT_THAT(setting.faults(programs, ticks),
               ElementsAre(HasSubstr("backward wait_results stage 1")));
   programs.pop_back();  // it was never there
@@ -126,23 +129,26 @@ TEST(Faults, ACycleOfWaitsIsFound) {
   const std::vector ticks = {one_move(), one_move()};
   const Setting setting(2, 0, 1, 2);
   const auto exchange = [](int tick) {
-    Step post{.operation = Operation::post, .tick = tick, .plan = tick, .layer = 0, .stage = 1};
-    Step wait = post;
+    Instruction post{
+        .operation = Operation::post, .tick = tick, .plan = tick, .layer = 0, .stage = 1};
+    Instruction wait = post;
     wait.operation = Operation::wait;
-    return Steps{post, wait};
+    return Instructions{post, wait};
   };
   std::vector<Program> programs(2);
   programs[1].rank = 1;
   for (const int tick : {0, 1}) {
-    for (const Step& step : exchange(tick)) programs[0].steps.push_back(step);
-    for (const Step& step : exchange(1 - tick)) programs[1].steps.push_back(step);
+    for (const Instruction& instruction : exchange(tick))
+      programs[0].instructions.push_back(instruction);
+    for (const Instruction& instruction : exchange(1 - tick))
+      programs[1].instructions.push_back(instruction);
   }
   EXPECT_THAT(setting.faults(programs, ticks),
               ElementsAre("rank 0 never gets past operation 2: tick 1 layer 0 forward post stage 1",
                           "rank 1 never gets past operation 1: "
                           "tick 1 layer 0 forward wait stage 1"));
   // With both posts first there is none.
-  for (Program& program : programs) std::swap(program.steps[1], program.steps[2]);
+  for (Program& program : programs) std::swap(program.instructions[1], program.instructions[2]);
   EXPECT_THAT(setting.faults(programs, ticks), IsEmpty());
 }
 
@@ -150,11 +156,11 @@ TEST(Faults, ARankThatSkipsACollectiveIsFound) {
   const std::vector ticks = {one_move()};
   const Setting setting(2, 0, 1, 1);
   std::vector<Program> programs = setting.programs(ticks);
-  programs[1].steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
+  programs[1].instructions.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
   EXPECT_THAT(setting.faults(programs, ticks),
               ElementsAre("rank 0 never gets past operation 18: backward reduce_gradients",
                           "rank 1 never gets past operation 20: backward gradient_norm"));
-  programs[0].steps.erase(find(programs[0], Operation::reduce_gradients, Pass::backward));
+  programs[0].instructions.erase(find(programs[0], Operation::reduce_gradients, Pass::backward));
   EXPECT_THAT(setting.faults(programs, ticks), IsEmpty());
 }
 
@@ -162,7 +168,8 @@ TEST(Faults, ACollectiveTooManyIsFound) {
   const std::vector ticks = {one_move()};
   const Setting setting(2, 0, 1, 1);
   std::vector<Program> programs = setting.programs(ticks);
-  programs[0].steps.push_back({.operation = Operation::reduce_gradients, .pass = Pass::backward});
+  programs[0].instructions.push_back(
+      {.operation = Operation::reduce_gradients, .pass = Pass::backward});
   EXPECT_THAT(setting.faults(programs, ticks),
               ElementsAre("rank 0 never gets past operation 21: backward reduce_gradients"));
 }
@@ -172,9 +179,9 @@ TEST(Faults, WhatNobodyReceivesIsFound) {
   const Setting setting(2, 0, 1, 1);
   std::vector<Program> programs = setting.programs(ticks);
   // Rank 1 sends its last results; the owner neither posts nor waits for them, so nobody is stuck.
-  Steps& steps = programs[0].steps;
-  steps.erase(find(programs[0], Operation::post_results, Pass::backward, 2));
-  steps.erase(find(programs[0], Operation::wait_results, Pass::backward, 2));
+  Instructions& instructions = programs[0].instructions;
+  instructions.erase(find(programs[0], Operation::post_results, Pass::backward, 2));
+  instructions.erase(find(programs[0], Operation::wait_results, Pass::backward, 2));
   EXPECT_THAT(setting.faults(programs, ticks),
               ElementsAre("rank 1: rank 0 never receives what it posts: tick 0 layer 0 backward "
                           "stage 2 results"));
@@ -185,10 +192,10 @@ TEST(Faults, CollectiveAndWaitCrossedIsFound) {
   const std::vector ticks = {one_move()};
   const Setting setting(2, 0, 1, 1);
   std::vector<Program> programs = setting.programs(ticks);
-  Steps& steps = programs[1].steps;
-  const Step reduce = *find(programs[1], Operation::reduce_gradients, Pass::backward);
-  steps.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
-  steps.insert(find(programs[1], Operation::post_results, Pass::backward, 2), reduce);
+  Instructions& instructions = programs[1].instructions;
+  const Instruction reduce = *find(programs[1], Operation::reduce_gradients, Pass::backward);
+  instructions.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
+  instructions.insert(find(programs[1], Operation::post_results, Pass::backward, 2), reduce);
   EXPECT_THAT(
       setting.faults(programs, ticks),
       ElementsAre(HasSubstr("backward wait_results stage 2"), HasSubstr("reduce_gradients")));
@@ -201,8 +208,8 @@ TEST(Faults, FaultsInProgramsOfRealPlansAreFound) {
     plan::test::Draw draw(seed + 1000);
     std::vector<std::pair<std::size_t, std::size_t>> posts;
     for (std::size_t rank = 0; rank < step.programs.size(); ++rank) {
-      for (std::size_t i = 0; i < step.programs[rank].steps.size(); ++i) {
-        const Operation operation = step.programs[rank].steps[i].operation;
+      for (std::size_t i = 0; i < step.programs[rank].instructions.size(); ++i) {
+        const Operation operation = step.programs[rank].instructions[i].operation;
         if (operation == Operation::post || operation == Operation::post_results ||
             operation == Operation::send) {
           posts.emplace_back(rank, i);
@@ -211,8 +218,8 @@ TEST(Faults, FaultsInProgramsOfRealPlansAreFound) {
     }
     if (posts.empty()) continue;
     const auto [rank, i] = draw.of(posts);
-    Steps& steps = step.programs[rank].steps;
-    steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
+    Instructions& instructions = step.programs[rank].instructions;
+    instructions.erase(instructions.begin() + static_cast<std::ptrdiff_t>(i));
     EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.ticks),
                 Not(IsEmpty()))
         << seed;

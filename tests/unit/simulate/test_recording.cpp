@@ -8,9 +8,9 @@
 namespace cadenza::simulate {
 namespace {
 
+using program::Instruction;
 using program::Operation;
 using program::Pass;
-using program::Step;
 using trace::Event;
 using trace::Lane;
 
@@ -18,20 +18,20 @@ constexpr std::uint8_t kSimulated = 2;
 constexpr std::uint8_t kNonBlocking = 4;
 constexpr std::uint8_t kSends = 8;
 
-Step attention_step(Operation operation) {
-  Step step;
-  step.operation = operation;
-  step.pass = Pass::backward;
-  step.tick = 3;
-  step.microbatch = 1;
-  step.layer = 5;
-  step.stage = 2;
-  return step;
+Instruction attention_instruction(Operation operation) {
+  Instruction instruction;
+  instruction.operation = operation;
+  instruction.pass = Pass::backward;
+  instruction.tick = 3;
+  instruction.microbatch = 1;
+  instruction.layer = 5;
+  instruction.stage = 2;
+  return instruction;
 }
 
-Span span_of(const Step& step, Activity what) {
+Span span_of(const Instruction& instruction, Activity what) {
   Span span;
-  span.step = &step;
+  span.instruction = &instruction;
   span.what = what;
   span.begin = 1e-6;
   span.end = 3e-6;
@@ -94,8 +94,8 @@ TEST(Recording, NamesEventsAsARunDoes) {
       {Operation::receive, Activity::message_in, "receive", Category::p2p_receive, beside},
   };
   for (const Case& c : cases) {
-    const Step step = attention_step(c.operation);
-    const Event event = record(span_of(step, c.what));
+    const Instruction instruction = attention_instruction(c.operation);
+    const Event event = record(span_of(instruction, c.what));
     EXPECT_EQ(name_of(event), c.name);
     EXPECT_EQ(event.category, c.category) << c.name;
     EXPECT_EQ(event.lane, c.lane) << c.name;
@@ -105,8 +105,8 @@ TEST(Recording, NamesEventsAsARunDoes) {
 }
 
 TEST(Recording, PlacesEvents) {
-  const Step step = attention_step(Operation::attend);
-  Span span = span_of(step, Activity::compute);
+  const Instruction instruction = attention_instruction(Operation::attend);
+  Span span = span_of(instruction, Activity::compute);
   span.flops = 12;
   const Event event = record(span);
   EXPECT_EQ(event.begin_ns, 2000);
@@ -122,35 +122,35 @@ TEST(Recording, PlacesEvents) {
 }
 
 TEST(Recording, CountsTicksAndHalvesAsPlansDo) {
-  Step step = attention_step(Operation::attend);
-  step.plan = 7;  // two a tick in ping-pong
-  step.half = 1;
-  const Event half = record(span_of(step, Activity::compute), 2);
+  Instruction instruction = attention_instruction(Operation::attend);
+  instruction.plan = 7;  // two a tick in ping-pong
+  instruction.half = 1;
+  const Event half = record(span_of(instruction, Activity::compute), 2);
   EXPECT_EQ(half.tick, 3);
   EXPECT_EQ(half.half, 1);
-  step.operation = Operation::load;
-  const Event whole = record(span_of(step, Activity::compute), 2);
+  instruction.operation = Operation::load;
+  const Event whole = record(span_of(instruction, Activity::compute), 2);
   EXPECT_EQ(whole.tick, 3);
   EXPECT_EQ(whole.half, -1);
-  Step update;
+  Instruction update;
   update.operation = Operation::optimize;
   EXPECT_EQ(record(span_of(update, Activity::compute), 2).tick, -1);
 }
 
 TEST(Recording, TellsThePhasesApart) {
-  Step step = attention_step(Operation::attention_inputs);
-  step.pass = Pass::forward;
-  EXPECT_EQ(record(span_of(step, Activity::compute)).phase, Phase::forward);
-  step.recompute = true;
-  EXPECT_EQ(record(span_of(step, Activity::compute)).phase, Phase::recompute);
-  Step update;
+  Instruction instruction = attention_instruction(Operation::attention_inputs);
+  instruction.pass = Pass::forward;
+  EXPECT_EQ(record(span_of(instruction, Activity::compute)).phase, Phase::forward);
+  instruction.recompute = true;
+  EXPECT_EQ(record(span_of(instruction, Activity::compute)).phase, Phase::recompute);
+  Instruction update;
   update.operation = Operation::optimize;
   update.pass = Pass::backward;
   EXPECT_EQ(record(span_of(update, Activity::compute)).phase, Phase::optimizer);
 }
 
 TEST(Recording, MessagesKnowTheOtherEnd) {
-  const Step wait = attention_step(Operation::wait);
+  const Instruction wait = attention_instruction(Operation::wait);
   Span message = span_of(wait, Activity::message_in);
   message.bytes = 640;
   message.peer = 4;
@@ -163,13 +163,13 @@ TEST(Recording, MessagesKnowTheOtherEnd) {
   EXPECT_NE(event.flow, record(message, 1, 8).flow) << "the next step has flows of its own";
   message.flow = 0;
   EXPECT_EQ(record(message).flow, 0u);
-  Step send = attention_step(Operation::send);
+  Instruction send = attention_instruction(Operation::send);
   send.peer = 2;
   EXPECT_EQ(record(span_of(send, Activity::message_out)).peer, 2);
 }
 
 TEST(Recording, TwinsExchangeMessagesOfTheirOwn) {
-  const Step wait = attention_step(Operation::wait);
+  const Instruction wait = attention_instruction(Operation::wait);
   Span message = span_of(wait, Activity::message_in);
   message.peer = 4;
   message.flow = 9;
@@ -178,7 +178,7 @@ TEST(Recording, TwinsExchangeMessagesOfTheirOwn) {
   EXPECT_EQ(twin_of(event, 1).peer, 5);
   EXPECT_NE(twin_of(event, 1).flow, event.flow);
   EXPECT_NE(twin_of(event, 1).flow, twin_of(event, 2).flow);
-  const Step norm = attention_step(Operation::gradient_norm);
+  const Instruction norm = attention_instruction(Operation::gradient_norm);
   Span meeting = span_of(norm, Activity::collective);
   meeting.flow = 9;
   const Event together = record(meeting);
@@ -189,8 +189,8 @@ TEST(Recording, TwinsExchangeMessagesOfTheirOwn) {
 }
 
 TEST(Recording, NamesCollectivesOfATensorGroup) {
-  const Step step = attention_step(Operation::attention_inputs);
-  Span span = span_of(step, Activity::tensor);
+  const Instruction instruction = attention_instruction(Operation::attention_inputs);
+  Span span = span_of(instruction, Activity::tensor);
   for (const auto& [collective, name] :
        {std::pair(Collective::all_gather, "tensor_all_gather"),
         std::pair(Collective::reduce_scatter, "tensor_reduce_scatter"),
@@ -205,10 +205,10 @@ TEST(Recording, NamesCollectivesOfATensorGroup) {
 }
 
 TEST(Recording, AddsWhatSurroundsAProgram) {
-  const Step step = attention_step(Operation::attend);
+  const Instruction instruction = attention_instruction(Operation::attend);
   Recording recording(2, 1, true);
   recording.begin_step(0, 500);
-  recording.add(span_of(step, Activity::compute));
+  recording.add(span_of(instruction, Activity::compute));
   recording.surround(0, true, 3e-6, 10e-6);
   std::vector<std::string> names;
   for (const Event& event : recording.of(0).events) names.push_back(name_of(event));
@@ -233,8 +233,8 @@ TEST(Recording, KnowsWhatARankWaitsForWhenItsProgramHasEnded) {
 }
 
 TEST(Recording, CountsWithoutEvents) {
-  const Step attend = attention_step(Operation::attend);
-  const Step wait = attention_step(Operation::wait);
+  const Instruction attend = attention_instruction(Operation::attend);
+  const Instruction wait = attention_instruction(Operation::wait);
   Recording recording(2, 1, false);
   recording.begin_step(0, 0);
   Span work = span_of(attend, Activity::compute);

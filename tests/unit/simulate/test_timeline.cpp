@@ -12,10 +12,10 @@ namespace cadenza::simulate {
 namespace {
 
 using config::Machine;
+using program::Instruction;
 using program::Operation;
 using program::plan_ticks;
 using program::Program;
-using program::Step;
 using program::StepShape;
 using program::TickPlans;
 using program::test::make_programs;
@@ -162,8 +162,9 @@ TEST(Simulator, ADeadlockIsAnError) {
   const StepShape step_shape(e);
   std::vector<Program> programs = make_programs(step_shape, ticks);
   const Costs costs(Machine{}, e, step_shape.layout);
-  std::erase_if(programs[0].steps,
-                [](const Step& step) { return step.operation == Operation::send; });
+  std::erase_if(programs[0].instructions, [](const Instruction& instruction) {
+    return instruction.operation == Operation::send;
+  });
   EXPECT_THROW(simulate(e, step_shape, programs, ticks, costs), Error);
 }
 
