@@ -26,6 +26,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: nothing else may run beside it")
+    config.addinivalue_line("markers", "thorough: only scripts/test --thorough runs it")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -33,7 +34,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.stem in ALONE:
             item.add_marker("alone")
-        if item.path.stem in THOROUGH and not config.getoption("thorough"):
+        thorough = item.path.stem in THOROUGH or item.get_closest_marker("thorough")
+        if thorough and not config.getoption("thorough"):
             item.add_marker(left_out)
 
 

@@ -127,6 +127,7 @@ def test_refuses_a_broken_experiment_once(tmp_path):
     assert not (tmp_path / "machine.yaml").exists()
 
 
+@pytest.mark.thorough
 def test_says_what_is_too_noisy_and_does_not_recommend_it(tmp_path):
     """Another program takes the ranks' core by turns of milliseconds while they measure."""
     experiment = harness.write_experiment(tmp_path / "experiment.yaml", CHANGES)

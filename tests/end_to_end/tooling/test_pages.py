@@ -79,7 +79,9 @@ def run_page(page, root):
     return harness.finish(started, timeout=4 * harness.TIMEOUT)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.thorough if name == "bench/README.md" else ())
+    for name in PAGES])
 def test_what_a_page_says_to_run_runs(name, checkout, tmp_path, request):
     page = Page(harness.ROOT / name)
     root = tmp_path / "cadenza"

@@ -57,7 +57,8 @@ def compiled(folder, architecture, source=SOURCE, name=short_name):
     return target, found, losses
 
 
-@pytest.fixture(scope="module", params=["80", "90a", "100"])
+@pytest.fixture(scope="module", params=[
+    "90a", *(pytest.param(of, marks=pytest.mark.thorough) for of in ("80", "100"))])
 def binary(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("binaries")
     return request.param, *compiled(folder, request.param)

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "unit/model/support.hpp"
+#include "unit/sanitized.hpp"
 
 namespace cadenza::model {
 namespace {
@@ -151,8 +152,11 @@ TEST(RmsNorm, GradientsAreCentralDifferences) {
     const NormGradient got = run_norm_gradient<double>(
         dy, x, w, shape, {Vector(x.size(), 0.0), Vector(w.size(), 0.0), {}, {}});
     const auto f = [&] { return dot(dy, reference_norm(x, w, shape).y); };
-    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(got.dx[i], derivative(f, x[i]), 1e-8);
-    for (std::size_t i = 0; i < w.size(); ++i) {
+    constexpr std::size_t kEvery = cadenza::testing::kSanitized ? 7 : 1;
+    for (std::size_t i = 0; i < x.size(); i += kEvery) {
+      EXPECT_NEAR(got.dx[i], derivative(f, x[i]), 1e-8);
+    }
+    for (std::size_t i = 0; i < w.size(); i += kEvery) {
       EXPECT_NEAR(got.dweight[i], derivative(f, w[i]), 1e-8);
     }
   }

@@ -57,7 +57,7 @@ config::Attention random_kind(Draw& draw, std::int64_t most) {
 }
 
 TEST(Masks, CadAndColocatedCoverThemOnAnyWorkload) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < (testing::kSanitized ? 60 : 300); ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
     const std::int64_t block = draw.of(std::vector<std::int64_t>{1, 4, 16});

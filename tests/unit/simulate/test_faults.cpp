@@ -4,6 +4,7 @@
 
 #include "cadenza/simulate/simulator.hpp"
 #include "unit/program/support.hpp"
+#include "unit/sanitized.hpp"
 
 namespace cadenza::simulate {
 namespace {
@@ -54,7 +55,7 @@ Instructions::iterator find(Program& program, Operation operation, Pass pass = P
 
 TEST(Faults, NoneInProgramsOfRealPlans) {
   int exchanges = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < (cadenza::testing::kSanitized ? 60 : 200); ++seed) {
     const RandomStep step(seed);
     EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.ticks), IsEmpty())
         << seed;
