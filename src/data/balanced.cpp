@@ -116,7 +116,10 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& opti
 
 BalancedSteps::BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens,
                              const DealOptions& options, std::vector<std::int64_t> outliers)
-    : stream_(std::move(stream)), tokens_(tokens), bins_(options), outliers_(std::move(outliers)) {
+    : stream_(std::move(stream)),
+      tokens_(tokens),
+      deal_options_(options),
+      outliers_(std::move(outliers)) {
   last_.queues.resize(outliers_.size());
   remembered_.emplace(0, last_);
 }
@@ -143,7 +146,7 @@ Batch BalancedSteps::advance(State& state, std::int64_t step) const {
     read_window(state, step);
     release_outliers(state);
   } while (state.carried.empty());
-  Batch batch{step, deal(state.carried, bins_, step)};
+  Batch batch{step, deal(state.carried, deal_options_, step)};
   for (Waiting& waiting : state.carried) ++waiting.carried;
   return batch;
 }
@@ -165,7 +168,7 @@ void BalancedSteps::read_window(State& state, std::int64_t step) const {
 }
 
 void BalancedSteps::release_outliers(State& state) const {
-  const auto count = static_cast<std::size_t>(bins_.count);
+  const auto count = static_cast<std::size_t>(deal_options_.count);
   for (std::vector<Waiting>& queue : state.queues) {
     const auto full = static_cast<std::ptrdiff_t>(queue.size() / count * count);
     state.carried.insert(state.carried.end(), queue.begin(), queue.begin() + full);

@@ -52,18 +52,18 @@ std::vector<std::int64_t> replica_capacities(const config::Experiment& experimen
   return slowest;
 }
 
-DealOptions make_bins(const config::Experiment& experiment) {
+DealOptions make_deal_options(const config::Experiment& experiment) {
   const config::Batch& batch = experiment.batch;
-  DealOptions bins;
-  bins.count = (batch.tokens + batch.microbatch - 1) / batch.microbatch;
+  DealOptions options;
+  options.count = (batch.tokens + batch.microbatch - 1) / batch.microbatch;
   const double longest = std::floor(batch.longest * static_cast<double>(batch.microbatch));
-  bins.longest = static_cast<std::int64_t>(std::min(longest, 0x1p62));
-  bins.break_even = batch.break_even > 0 ? static_cast<double>(batch.break_even)
-                                         : cost::break_even(experiment.model);
-  bins.mask = experiment.attention.mask();
-  bins.capacities = replica_capacities(experiment);
-  bins.force = batch.packing == config::Packing::pooled;
-  return bins;
+  options.longest = static_cast<std::int64_t>(std::min(longest, 0x1p62));
+  options.break_even = batch.break_even > 0 ? static_cast<double>(batch.break_even)
+                                            : cost::break_even(experiment.model);
+  options.mask = experiment.attention.mask();
+  options.capacities = replica_capacities(experiment);
+  options.force = batch.packing == config::Packing::pooled;
+  return options;
 }
 
 }  // namespace
@@ -73,16 +73,17 @@ Packer::Packer(const Corpus& corpus, const config::Experiment& experiment)
   check(corpus, options_);
   stream_ = std::make_shared<Stream>(corpus.lengths(), experiment.data.shuffle, experiment.seed);
   if (options_.packing == config::Packing::fixed) return;
-  bins_ = std::make_shared<const DealOptions>(make_bins(experiment));
+  deal_options_ = std::make_shared<const DealOptions>(make_deal_options(experiment));
   if (options_.packing != config::Packing::balanced) return;
   const std::int64_t longest = std::ranges::max(corpus.lengths());
-  if (std::min(longest, options_.tokens) > bins_->longest) {
+  if (std::min(longest, options_.tokens) > deal_options_->longest) {
     fail(ExitCode::usage,
          "batch.longest: found room for {} tokens in a microbatch, but a document of {}; valid: "
          "data.max_document of at most {}",
-         bins_->longest, longest, bins_->longest);
+         deal_options_->longest, longest, deal_options_->longest);
   }
-  balanced_ = std::make_shared<BalancedSteps>(stream_, options_.tokens, *bins_, options_.outliers);
+  balanced_ =
+      std::make_shared<BalancedSteps>(stream_, options_.tokens, *deal_options_, options_.outliers);
 }
 
 Batch Packer::batch(std::int64_t step) const {
@@ -93,13 +94,13 @@ Batch Packer::batch(std::int64_t step) const {
   if (balanced_) return balanced_->batch(step);
   Batch batch{step, {}};
   Stream::Cursor cursor = stream_->cursor(step * options_.tokens);
-  if (bins_) {
+  if (deal_options_) {
     std::vector<Waiting> pool;
     for (std::int64_t room = options_.tokens; room > 0; room -= pool.back().document.length()) {
       pool.push_back({cursor.take(room), step, 0});
       check_step(pool.size());
     }
-    batch.microbatches = deal(pool, *bins_, step);
+    batch.microbatches = deal(pool, *deal_options_, step);
     return batch;
   }
   std::size_t documents = 0;

@@ -101,7 +101,7 @@ class BalancedSteps {
 
   std::shared_ptr<const Stream> stream_;
   std::int64_t tokens_;
-  DealOptions bins_;
+  DealOptions deal_options_;
   std::vector<std::int64_t> outliers_;
   std::mutex mutex_;
   std::map<std::int64_t, State> remembered_;  // by step: every kRemembered-th that was passed

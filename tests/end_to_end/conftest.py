@@ -34,8 +34,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.stem in ALONE:
             item.add_marker("alone")
-        thorough = item.path.stem in THOROUGH or item.get_closest_marker("thorough")
-        if thorough and not config.getoption("thorough"):
+        if item.path.stem in THOROUGH:
+            item.add_marker("thorough")
+        if item.get_closest_marker("thorough") and not config.getoption("thorough"):
             item.add_marker(left_out)
 
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cadenza/base/attention_kernel.hpp"
-#include "cadenza/base/attention_shape.hpp"
 #include "cadenza/base/mask.hpp"
+#include "cadenza/base/task.hpp"
 #include "cadenza/config/attention_kind.hpp"
 #include "cadenza/config/placement_kind.hpp"
 

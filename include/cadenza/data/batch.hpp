@@ -68,8 +68,8 @@ class Packer {
  private:
   config::Batch options_;
   std::shared_ptr<const Stream> stream_;
-  std::shared_ptr<const DealOptions> bins_;  // balanced, pooled
-  std::shared_ptr<BalancedSteps> balanced_;  // balanced; locks itself
+  std::shared_ptr<const DealOptions> deal_options_;  // balanced, pooled
+  std::shared_ptr<BalancedSteps> balanced_;          // balanced; locks itself
 };
 
 /// The questions of a document whose fact and answer both lie in `tokens`, with places counted from

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "cadenza/base/attention_kernel.hpp"
-#include "cadenza/base/attention_shape.hpp"
 #include "cadenza/base/sparse_index.hpp"
 #include "cadenza/base/task.hpp"
 #include "cadenza/kernels/bfloat16.hpp"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cadenza/base/at.hpp"
-#include "cadenza/base/attention_shape.hpp"
 #include "cadenza/base/mask.hpp"
 #include "cadenza/base/range.hpp"
 #include "cadenza/base/sparse_density.hpp"

@@ -230,13 +230,13 @@ void IndexExchange<Real>::start_messages(IndexRound round) {
   sending.clear();
   receiving.clear();
   std::vector<comm::Send> sends;
-  for (const program::PlannedMessage& planned : sent) {
-    sends.push_back({sending.emplace_back(at(planned.bytes)), planned.to, call.tag});
+  for (const program::PlannedMessage& message : sent) {
+    sends.push_back({sending.emplace_back(at(message.bytes)), message.to, call.tag});
   }
   std::vector<comm::Receive> receives;
   for (const std::uint32_t i : part.receives) {
-    const program::PlannedMessage& planned = traffic.messages(number)[i];
-    receives.push_back({receiving.emplace_back(at(planned.bytes)), planned.from, call.tag});
+    const program::PlannedMessage& message = traffic.messages(number)[i];
+    receives.push_back({receiving.emplace_back(at(message.bytes)), message.from, call.tag});
   }
   messages_.start(call, receives, sends, [&] {
     for (std::size_t i = 0; i < sent.size(); ++i) {

@@ -107,7 +107,7 @@ class Transfers {
   Transfers(const Residency& residency, int ranks)
       : residency_(residency), through_(static_cast<std::size_t>(ranks)) {}
 
-  /// Adds (or, with sign -1, subtracts) the bytes of a rows.
+  /// Adds (or, with sign -1, subtracts) the bytes of rows.
   void add(Rank home, Rank server, const TravellingRows& rows, std::int64_t sign = 1) {
     const std::int64_t in = sign * inputs(rows);
     const std::int64_t out = sign * rows.queries * residency_.result_bytes();

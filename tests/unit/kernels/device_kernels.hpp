@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of devices under test. On a device they run as they are called; elsewhere their own
-// source is run by emulated blocks.
+// The kernels of devices where none is: their own source, run by emulated blocks.
 #pragma once
-
-#include "unit/kernels/kernel_sets.hpp"
 #ifndef KOKKOS_ENABLE_CUDA
+
+#include <gtest/gtest.h>
+
+#include "../../../kernels/device/call.hpp"
+#include "../../../kernels/device/rotation.hpp"
 #include "unit/kernels/emulated_hopper.hpp"
-#endif
+#include "unit/kernels/kernel_sets.hpp"
 
 namespace cadenza::testing {
-
-#ifdef KOKKOS_ENABLE_CUDA
-
-inline Kernels<bfloat16> mma_under_test(std::uint64_t = 0) {
-  return {};  // the case names the kernel
-}
-inline Kernels<bfloat16> sm90_under_test(std::uint64_t = 0) {
-  return {};
-}
-
-#else
 
 /// Passes of `mma`, each with barriers of its own.
 enum class MmaPass { all, forward, query_gradient, key_gradient };
@@ -36,13 +27,43 @@ struct MissingBarrier {
 Kernels<bfloat16> emulated_mma(const MissingBarrier& fault = {}, std::uint64_t seed = 0);
 Kernels<bfloat16> emulated_sm90(const HopperFault& fault = {}, std::uint64_t seed = 0);
 
-inline Kernels<bfloat16> mma_under_test(std::uint64_t seed = 0) {
-  return emulated_mma({}, seed);
-}
-inline Kernels<bfloat16> sm90_under_test(std::uint64_t seed = 0) {
-  return emulated_sm90({}, seed);
+/// Calls test(std::integral_constant<int, D>) with the one of kDims that is `dim`.
+template <int... kDims, typename Test>
+void with_head_dim(int dim, const Test& test) {
+  const auto is_it = [&](auto known) {
+    if (known() == dim) test(known);
+    return known() == dim;
+  };
+  if (!(is_it(std::integral_constant<int, kDims>()) || ...)) {
+    FAIL() << "no kernels for head_dim " << dim;
+  }
 }
 
-#endif
+/// A call and its rotated arrays in host memory, as a device has them. Its problem points into it.
+struct RotatedCall {
+  RotatedCall(const AttentionShape& shape, const kernels::RotaryTable<float>& rotary,
+              const kernels::TaskList<bfloat16>& list)
+      : call(kernels::device::make_call(shape, rotary, list)),
+        memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(kernels::device::Bits));
+    call.problem.queries = call.queries.data();
+    call.problem.keys = call.keys.data();
+    call.problem.rotations = call.rotations.data();
+    call.problem.entries = call.entries.data();
+    for (const kernels::device::Rotation& rotation : call.rotations) {
+      for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
+        kernels::device::rotate_pair(EmulatedArithmetic(), call.problem, rotation, pair);
+      }
+    }
+  }
+  RotatedCall(const RotatedCall&) = delete;
+  RotatedCall& operator=(const RotatedCall&) = delete;
+
+  kernels::device::Call call;
+  std::vector<kernels::device::Bits> memory;
+};
 
 }  // namespace cadenza::testing
+
+#endif

@@ -3,10 +3,6 @@
 #include "unit/kernels/device_kernels.hpp"
 #ifndef KOKKOS_ENABLE_CUDA
 
-#include <gtest/gtest.h>
-
-#include "../../../kernels/device/call.hpp"
-#include "../../../kernels/device/rotation.hpp"
 #include "../../../kernels/mma/backward.hpp"
 #include "../../../kernels/mma/forward.hpp"
 #include "unit/kernels/emulated_block.hpp"
@@ -17,50 +13,17 @@ namespace {
 namespace device = kernels::device;
 namespace mma = kernels::mma;
 
-/// Calls test(std::integral_constant<int, D>) with the head_dim.
-template <typename Test>
-void with_dim(int dim, const Test& test) {
-  switch (dim) {
-    case 32:
-      return test(std::integral_constant<int, 32>());
-    case 64:
-      return test(std::integral_constant<int, 64>());
-    case 96:
-      return test(std::integral_constant<int, 96>());
-    case 128:
-      return test(std::integral_constant<int, 128>());
-    default:
-      FAIL() << "no kernels for head_dim " << dim;
-  }
-}
-
-/// A call's arrays, rotated, as a device has them.
-struct PreparedMma {
+/// A call whose passes are run by blocks that differ in the order of their threads.
+struct PreparedMma : RotatedCall {
   PreparedMma(const AttentionShape& shape, const kernels::RotaryTable<float>& rotary,
               const kernels::TaskList<bfloat16>& list, std::uint64_t order)
-      : seed(order),
-        call(device::make_call(shape, rotary, list)),
-        memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(device::Bits));
-    call.problem.queries = call.queries.data();
-    call.problem.keys = call.keys.data();
-    call.problem.rotations = call.rotations.data();
-    call.problem.entries = call.entries.data();
-    EmulatedBlock block(32, 16, 1);
-    const EmulatedThread thread(block, 0);
-    for (const device::Rotation& rotation : call.rotations) {
-      for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
-        device::rotate_pair(thread, call.problem, rotation, pair);
-      }
-    }
-  }
+      : RotatedCall(shape, rotary, list), seed(order) {}
 
   /// Runs Pass<kDim, EmulatedThread> for all units of a side.
   template <template <int, typename> typename Pass, template <int> typename Shape>
   void run(const AttentionShape& shape, const kernels::TaskList<bfloat16>& list, kernels::Side side,
            int planted) {
-    with_dim(shape.head_dim, [&](auto dim) {
+    with_head_dim<32, 64, 96, 128>(shape.head_dim, [&](auto dim) {
       using Of = Shape<dim()>;
       const kernels::UnitList units =
           kernels::make_units(shape, list, device::unit_shape(shape, side, Of::kRows));
@@ -76,8 +39,6 @@ struct PreparedMma {
   }
 
   std::uint64_t seed;
-  device::Call call;
-  std::vector<device::Bits> memory;
 };
 
 }  // namespace

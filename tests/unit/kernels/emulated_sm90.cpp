@@ -3,9 +3,6 @@
 #include "unit/kernels/device_kernels.hpp"
 #ifndef KOKKOS_ENABLE_CUDA
 
-#include <gtest/gtest.h>
-
-#include "../../../kernels/device/rotation.hpp"
 #include "../../../kernels/sm90/attention.hpp"
 #include "../../../kernels/sm90/call.hpp"
 #include "../../../kernels/sm90/forward.hpp"
@@ -18,36 +15,12 @@ namespace {
 namespace device = kernels::device;
 namespace sm90 = kernels::sm90;
 
-/// Calls test(std::integral_constant<int, D>) with the head_dim.
-template <typename Test>
-void with_sm90_dim(int dim, const Test& test) {
-  if (dim == 64) return test(std::integral_constant<int, 64>());
-  if (dim == 128) return test(std::integral_constant<int, 128>());
-  FAIL() << "no kernels for head_dim " << dim;
-}
-
-/// A call's arrays, rotated, as a device has them.
-struct PreparedHopper {
+/// A call and its maps for the copy engine.
+struct PreparedHopper : RotatedCall {
   PreparedHopper(const AttentionShape& of, const kernels::RotaryTable<float>& rotary,
                  const kernels::TaskList<bfloat16>& tasks, Pass pass)
-      : shape(of),
-        list(tasks),
-        call(device::make_call(shape, rotary, list)),
-        memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-    call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(device::Bits));
+      : RotatedCall(of, rotary, tasks), shape(of), list(tasks) {
     static_cast<device::Problem&>(problem) = call.problem;
-    problem.queries = call.queries.data();
-    problem.keys = call.keys.data();
-    problem.rotations = call.rotations.data();
-    problem.entries = call.entries.data();
-    EmulatedHopper block(0, 0);
-    const HopperThread thread(block, 0);
-    for (const device::Rotation& rotation : call.rotations) {
-      for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
-        device::rotate_pair(thread, problem, rotation, pair);
-      }
-    }
     const sm90::CallRows rows = sm90::rows_of(call, list, pass, shape.head_dim);
     entry_maps = sm90::encoded(rows.entries, emulated_map);
     rotation_maps = sm90::encoded(rows.rotations, emulated_map);
@@ -70,7 +43,7 @@ struct PreparedHopper {
     problem.order = units.entries.data();
     problem.unit_count = static_cast<int>(units.units.size());
     problem.next_unit = &next;
-    with_sm90_dim(shape.head_dim, [&](auto dim) {
+    with_head_dim<64, 128>(shape.head_dim, [&](auto dim) {
       using Layout = LayoutOf<dim()>;
       EmulatedHopper block(Layout::kBytes, seed, fault);
       block.run([&](const HopperThread& thread) {
@@ -86,8 +59,6 @@ struct PreparedHopper {
 
   const AttentionShape& shape;
   const kernels::TaskList<bfloat16>& list;
-  device::Call call;
-  std::vector<device::Bits> memory;
   sm90::Problem problem;
   std::vector<sm90::TensorMap> entry_maps, rotation_maps, dout_maps, key_maps;
 };
