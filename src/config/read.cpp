@@ -323,6 +323,16 @@ void set_budgets(const SparseAttention& sparse, SparseRule& rule) {
 
 }  // namespace
 
+std::vector<std::int64_t> Attention::capacities(std::int64_t ranks) const {
+  if (capacity.empty()) return {};
+  std::vector<std::int64_t> found(static_cast<std::size_t>(ranks), kFullCapacity);
+  for (const auto& [rank, percent] : capacity) {
+    if (rank >= static_cast<double>(ranks)) continue;
+    found[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(percent);
+  }
+  return found;
+}
+
 Mask Attention::mask() const {
   switch (kind) {
     case AttentionKind::full:

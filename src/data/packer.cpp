@@ -33,15 +33,9 @@ void check(const Corpus& corpus, const config::Batch& batch) {
 /// Capacities by data-parallel replica, each that of its slowest rank; empty where all ranks are
 /// equal. Ranks are numbered by pipeline stage, replica, context and tensor rank (program::Layout).
 std::vector<std::int64_t> replica_capacities(const config::Experiment& experiment) {
-  if (experiment.attention.capacity.empty()) return {};
   const config::Parallel& parallel = experiment.parallel;
-  std::vector<std::int64_t> given(static_cast<std::size_t>(parallel.trainers()),
-                                  config::kFullCapacity);
-  for (const auto& [rank, percent] : experiment.attention.capacity) {
-    if (rank < static_cast<double>(given.size())) {
-      given[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(percent);
-    }
-  }
+  const std::vector<std::int64_t> given = experiment.attention.capacities(parallel.trainers());
+  if (given.empty()) return {};
   std::vector<std::int64_t> slowest(static_cast<std::size_t>(parallel.data),
                                     std::ranges::max(given));
   for (std::size_t rank = 0; rank < given.size(); ++rank) {

@@ -58,7 +58,7 @@ struct StepSums {
 /// Returns zero counts for every place (layer, length) for which the step's plans have an index.
 SparseCounts planned_counts(const program::StepPlan& plan, int layers) {
   SparseCounts counts;
-  for (const program::TickPlans& tick : plan.ticks) {
+  for (const program::TickPlans& tick : plan.tick_plans) {
     const plan::Workload& workload = tick.forward.workload;
     std::vector<int> of = workload.layers;
     if (of.empty()) {
@@ -161,16 +161,17 @@ void Executor<Real>::bind(const program::StepPlan& plan) {
   fence();  // growing a buffer frees the old one, which waits for the device without run.timeout
   const int layers = step_shape_.rank_layers();
   for (int half = 0; half < step_shape_.halves; ++half) {
-    std::vector<const program::TickPlans*> ticks;
-    for (const program::TickPlans& tick : plan.ticks) {
-      if (tick.half == half) ticks.push_back(&tick);
+    std::vector<const program::TickPlans*> tick_plans;
+    for (const program::TickPlans& tick : plan.tick_plans) {
+      if (tick.half == half) tick_plans.push_back(&tick);
     }
-    exchange_[at(half)]->bind(ticks, step_shape_.layout.tensor(), plan.program.buffers * layers);
+    exchange_[at(half)]->bind(tick_plans, step_shape_.layout.tensor(),
+                              plan.program.buffers * layers);
   }
   if (uses_nccl(experiment_)) enter_nccl(plan);
   if (!trainer_) return;
   std::int64_t rows = 0;
-  for (std::size_t tick = 0; tick < plan.ticks.size() / exchange_.size(); ++tick) {
+  for (std::size_t tick = 0; tick < plan.tick_plans.size() / exchange_.size(); ++tick) {
     rows = std::max(rows, exchange_.front()->binding(static_cast<int>(tick)).home.rows());
   }
   trainer_->begin_step(plan, rows, loss_scale_);
@@ -178,7 +179,7 @@ void Executor<Real>::bind(const program::StepPlan& plan) {
 
 template <typename Real>
 void Executor<Real>::enter_nccl(const program::StepPlan& plan) {
-  const std::int64_t bytes = nccl_bytes(step_shape_, world_.rank(), plan.ticks);
+  const std::int64_t bytes = nccl_bytes(step_shape_, world_.rank(), plan.tick_plans);
   if (bytes <= nccl_bytes_) return;
   ledger_.add(MemoryKind::communication, bytes - nccl_bytes_);
   nccl_bytes_ = bytes;

@@ -24,12 +24,12 @@ namespace cadenza::exec {
 namespace {
 
 /// Adds what one exchange (one half of ping-pong) grows to over the ticks of a step.
-void add_exchange(std::span<const program::TickPlans> ticks, Rank in_pool, int half, int align,
+void add_exchange(std::span<const program::TickPlans> tick_plans, Rank in_pool, int half, int align,
                   int copies, MemoryEstimate& memory, std::int64_t& rows) {
-  const AttentionShape& shape = ticks.front().forward.workload.shape;
+  const AttentionShape& shape = tick_plans.front().forward.workload.shape;
   ExchangeNeeds needs;
   IndexNeeds index;
-  for (const program::TickPlans& tick : ticks) {
+  for (const program::TickPlans& tick : tick_plans) {
     if (tick.half != half) continue;
     index.add(tick, in_pool);
     const Binding binding = bind(tick, in_pool, align);
@@ -78,10 +78,10 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
 
 /// Returns the connection ends of one half's attention: the other ranks to which this one sends or
 /// from which it receives.
-std::int64_t attention_ends(std::span<const program::TickPlans> ticks, Rank in_pool, int half,
+std::int64_t attention_ends(std::span<const program::TickPlans> tick_plans, Rank in_pool, int half,
                             bool results) {
   std::set<std::pair<Rank, bool>> ends;
-  for (const program::TickPlans& tick : ticks) {
+  for (const program::TickPlans& tick : tick_plans) {
     if (tick.half != half) continue;
     for (const program::Pass pass : {program::Pass::forward, program::Pass::backward}) {
       const program::Traffic& traffic = tick.traffic(pass);
@@ -115,13 +115,13 @@ bool uses_nccl(const config::Experiment& e) {
 }
 
 std::int64_t nccl_bytes(const program::StepShape& step_shape, Rank rank,
-                        std::span<const program::TickPlans> ticks) {
+                        std::span<const program::TickPlans> tick_plans) {
   const program::Layout& layout = step_shape.layout;
   std::int64_t bytes = 0;
   for (int half = 0; half < step_shape.halves; ++half) {
     for (const bool results : {false, true}) {
       bytes += nccl::buffer_bytes(Purpose::attention,
-                                  attention_ends(ticks, layout.in_pool(rank), half, results));
+                                  attention_ends(tick_plans, layout.in_pool(rank), half, results));
     }
   }
   if (!layout.trains(rank)) return bytes;
@@ -186,16 +186,17 @@ MemoryEstimate larger_of_each(const MemoryEstimate& a, const MemoryEstimate& b) 
 
 MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepShape& step_shape,
                                const program::Program& program,
-                               std::span<const program::TickPlans> ticks) {
+                               std::span<const program::TickPlans> tick_plans) {
   const program::Layout& layout = step_shape.layout;
   MemoryEstimate memory;
   std::int64_t rows = 0;
   const int copies = program.buffers * step_shape.rank_layers();
   for (int half = 0; half < step_shape.halves; ++half) {
-    add_exchange(ticks, layout.in_pool(program.rank), half, layout.tensor(), copies, memory, rows);
+    add_exchange(tick_plans, layout.in_pool(program.rank), half, layout.tensor(), copies, memory,
+                 rows);
   }
   memory.attention += rotation_bytes(e);
-  if (uses_nccl(e)) memory.nccl = nccl_bytes(step_shape, program.rank, ticks);
+  if (uses_nccl(e)) memory.nccl = nccl_bytes(step_shape, program.rank, tick_plans);
   memory.communication += memory.nccl;
   if (!layout.trains(program.rank)) return memory;
   add_trainer(e, step_shape, program, std::max(rows, usual_rows(e)), memory);

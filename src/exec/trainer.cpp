@@ -126,7 +126,7 @@ template <typename Real>
 void Trainer<Real>::load(const Instruction& instruction, const program::StepPlan& plan,
                          const HomeRows& home) {
   tracer_.time(instruction.operation, {}, [&] {
-    const program::TickPlans& tick = plan.ticks[at(instruction.plan)];
+    const program::TickPlans& tick = plan.tick_plans[at(instruction.plan)];
     const int group = layout_.in_pool(world_.rank()) / layout_.context();
     const data::Microbatch& microbatch =
         program::microbatch_of(layout_, plan.batch, at_.data, instruction.microbatch);

@@ -34,13 +34,17 @@ double placed_seconds(const PlacedTask& placed, Pass pass, const cost::Rates& ra
   return pairs * placed.kept * rates.sparse_pair(placed.block, pass);
 }
 
+double with_task(double seconds, const PlacedTask& placed, Pass pass, const cost::Rates& rates) {
+  if (seconds == 0) seconds = rates.launch_seconds();
+  return seconds + placed_seconds(placed, pass, rates);
+}
+
 std::vector<double> task_seconds(const Stage& stage, int ranks, Pass pass,
                                  const cost::Rates& rates) {
   std::vector<double> seconds(static_cast<std::size_t>(ranks), 0.0);
   for (const PlacedTask& placed : stage.tasks) {
     double& server = seconds[at(placed.server)];
-    if (server == 0) server = rates.launch_seconds();
-    server += placed_seconds(placed, pass, rates);
+    server = with_task(server, placed, pass, rates);
   }
   return seconds;
 }

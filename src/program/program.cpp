@@ -52,13 +52,13 @@ constexpr int kPasses = 3;  ///< forward, backward and recompute of attention: t
 /// Appends one rank's operations to a program.
 class Builder {
  public:
-  Builder(const StepShape& step_shape, Rank rank, std::span<const TickPlans> ticks)
+  Builder(const StepShape& step_shape, Rank rank, std::span<const TickPlans> tick_plans)
       : step_shape_(step_shape),
         layout_(step_shape.layout),
         trainer_(layout_.trains(rank)),
         at_(trainer_ ? layout_.coordinates(rank) : Coordinates{}),
-        ticks_(ticks),
-        index_(step_shape, ticks),
+        tick_plans_(tick_plans),
+        index_(step_shape, tick_plans),
         program_{rank, 1, {}} {
     if (trainer_ && layout_.pipeline() > 1) streams_ = order_streams(step_shape, at_.pipeline);
   }
@@ -255,7 +255,7 @@ class Builder {
     const auto key = std::pair(instruction.plan, instruction.pass);
     const auto found = exchanges_.find(key);
     if (found != exchanges_.end()) return found->second;
-    const TickPlans& plans = ticks_[at(instruction.plan)];
+    const TickPlans& plans = tick_plans_[at(instruction.plan)];
     return exchanges_
         .emplace(key, AttentionOperations(plans, instruction.pass, layout_.in_pool(program_.rank)))
         .first->second;
@@ -282,7 +282,7 @@ class Builder {
   const Layout& layout_;
   bool trainer_;
   Coordinates at_;
-  std::span<const TickPlans> ticks_;
+  std::span<const TickPlans> tick_plans_;
   PlanIndex index_;
   std::map<std::pair<int, Pass>, AttentionOperations> exchanges_;
   BufferPool buffers_;
@@ -390,8 +390,9 @@ int buffers_of_stage(const StepShape& step_shape, int stage) {
   return std::max(1, buffers.count());
 }
 
-Program make_program(const StepShape& step_shape, Rank rank, std::span<const TickPlans> ticks) {
-  return Builder(step_shape, rank, ticks).build();
+Program make_program(const StepShape& step_shape, Rank rank,
+                     std::span<const TickPlans> tick_plans) {
+  return Builder(step_shape, rank, tick_plans).build();
 }
 
 std::string to_string(const Instruction& instruction) {

@@ -40,12 +40,9 @@ TickPlans with_traffic(plan::Plan forward, int half, const std::vector<int>& fir
 /// slowest world rank that it stands for.
 std::vector<std::int64_t> pool_capacities(const config::Experiment& experiment,
                                           const Layout& layout) {
-  if (experiment.attention.capacity.empty()) return {};
+  const std::vector<std::int64_t> given = experiment.attention.capacities(layout.ranks());
+  if (given.empty()) return {};
   std::vector<std::int64_t> slowest(static_cast<std::size_t>(layout.pool_size()), 0);
-  std::vector<std::int64_t> given(static_cast<std::size_t>(layout.ranks()), plan::kFullCapacity);
-  for (const auto& [rank, percent] : experiment.attention.capacity) {
-    given[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(percent);
-  }
   for (Rank rank = 0; rank < layout.ranks(); ++rank) {
     std::int64_t& capacity = slowest[at(layout.in_pool(rank))];
     const std::int64_t mine = given[at(rank)];
@@ -84,12 +81,12 @@ std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan:
     const std::array<plan::Workload, 2> both = plan::halves(whole);
     halves.assign(both.begin(), both.end());
   }
-  std::vector<TickPlans> ticks;
+  std::vector<TickPlans> tick_plans;
   for (plan::Plan& plan : plan::make_plans(attention, halves, pool)) {
-    const int half = static_cast<int>(ticks.size());
-    ticks.push_back(with_traffic(std::move(plan), half, first_document));
+    const int half = static_cast<int>(tick_plans.size());
+    tick_plans.push_back(with_traffic(std::move(plan), half, first_document));
   }
-  return ticks;
+  return tick_plans;
 }
 
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
@@ -138,10 +135,10 @@ StepPlan plan_step(const config::Experiment& whole, const data::Packer& packer, 
   const config::Experiment experiment = experiment_of_step(whole, step);
   StepPlan result;
   result.batch = packer.batch(step);
-  result.ticks = plan_ticks(experiment, result.batch, machine, estimate);
-  result.program = make_program(StepShape(experiment), rank, result.ticks);
+  result.tick_plans = plan_ticks(experiment, result.batch, machine, estimate);
+  result.program = make_program(StepShape(experiment), rank, result.tick_plans);
   Hasher hasher;
-  for (const TickPlans& tick : result.ticks) {
+  for (const TickPlans& tick : result.tick_plans) {
     hasher.add(plan::hash(tick.forward)).add(plan::hash(tick.backward));
   }
   result.hash = hasher.value();

@@ -14,13 +14,14 @@ using program::Operation;
 using program::Pass;
 
 Clock::Clock(const config::Experiment& experiment, const program::StepShape& step_shape,
-             std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
-             const Costs& costs, const Observer& observer, std::int64_t step)
+             std::span<const program::Program> programs,
+             std::span<const program::TickPlans> tick_plans, const Costs& costs,
+             const Observer& observer, std::int64_t step)
     : step_shape_(step_shape),
       layout_(step_shape.layout),
       costs_(costs),
       observer_(observer),
-      work_(step_shape, ticks, costs),
+      work_(step_shape, tick_plans, costs),
       dense_(experiment, step_shape, costs),
       network_(costs, step_shape.layout.ranks()),
       variation_(experiment, step),

@@ -29,7 +29,7 @@ class Clock {
  public:
   /// `observer` may be empty. All arguments must outlive the clock.
   Clock(const config::Experiment& experiment, const program::StepShape& step_shape,
-        std::span<const program::Program> programs, std::span<const program::TickPlans> ticks,
+        std::span<const program::Program> programs, std::span<const program::TickPlans> tick_plans,
         const Costs& costs, const Observer& observer, std::int64_t step);
 
   /// Processes events until no rank can proceed.

@@ -8,9 +8,9 @@ namespace cadenza::simulate {
 
 Result simulate(const config::Experiment& experiment, const program::StepShape& step_shape,
                 std::span<const program::Program> programs,
-                std::span<const program::TickPlans> ticks, const Costs& costs,
+                std::span<const program::TickPlans> tick_plans, const Costs& costs,
                 const Observer& observer, std::int64_t step) {
-  Clock clock(experiment, step_shape, programs, ticks, costs, observer, step);
+  Clock clock(experiment, step_shape, programs, tick_plans, costs, observer, step);
   clock.run();
   const std::vector<std::string> faults = clock.faults();
   if (!faults.empty()) fail(ExitCode::communication, "programs deadlock: {}", faults.front());
@@ -20,10 +20,10 @@ Result simulate(const config::Experiment& experiment, const program::StepShape& 
 std::vector<std::string> faults(const config::Experiment& experiment,
                                 const program::StepShape& step_shape,
                                 std::span<const program::Program> programs,
-                                std::span<const program::TickPlans> ticks) {
+                                std::span<const program::TickPlans> tick_plans) {
   const Costs costs(config::Machine{}, experiment, step_shape.layout);
   const Observer nobody;
-  Clock clock(experiment, step_shape, programs, ticks, costs, nobody, 0);
+  Clock clock(experiment, step_shape, programs, tick_plans, costs, nobody, 0);
   clock.run();
   return clock.faults();
 }

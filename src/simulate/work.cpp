@@ -15,12 +15,12 @@ namespace cadenza::simulate {
 using program::Pass;
 using program::TickPlans;
 
-Work::Work(const program::StepShape& step_shape, std::span<const TickPlans> ticks,
+Work::Work(const program::StepShape& step_shape, std::span<const TickPlans> tick_plans,
            const Costs& costs)
     : ranks_(static_cast<std::size_t>(step_shape.layout.pool_size())),
       halves_(static_cast<std::size_t>(step_shape.halves)),
-      ticks_(ticks) {
-  for (const TickPlans& tick : ticks) {
+      tick_plans_(tick_plans) {
+  for (const TickPlans& tick : tick_plans) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       attention_[at(pass)].push_back(stages(tick, pass, costs));
     }
@@ -64,11 +64,11 @@ const Attention& Work::attention(const program::Instruction& instruction, Rank r
 }
 
 const program::Traffic& Work::traffic(const program::Instruction& instruction) const {
-  return ticks_[at(instruction.plan)].traffic(instruction.pass);
+  return tick_plans_[at(instruction.plan)].traffic(instruction.pass);
 }
 
 const program::Traffic& Work::index_traffic(const program::Instruction& instruction) const {
-  return ticks_[at(instruction.plan)].index_traffic(instruction.pass);
+  return tick_plans_[at(instruction.plan)].index_traffic(instruction.pass);
 }
 
 double Work::estimate(const program::Instruction& instruction, Rank rank) const {
@@ -116,9 +116,9 @@ Costs::Costs(const config::Machine& machine, const config::Experiment& experimen
 }
 
 double Costs::attend(std::span<const plan::PlacedTask* const> tasks, program::Pass pass) const {
-  double seconds = launch_seconds();
+  double seconds = 0;
   for (const plan::PlacedTask* placed : tasks) {
-    seconds += plan::placed_seconds(*placed, pass, *this);
+    seconds = plan::with_task(seconds, *placed, pass, *this);
   }
   return seconds;
 }

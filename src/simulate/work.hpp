@@ -20,7 +20,7 @@ struct Attention {
 
 class Work {
  public:
-  Work(const program::StepShape& step_shape, std::span<const program::TickPlans> ticks,
+  Work(const program::StepShape& step_shape, std::span<const program::TickPlans> tick_plans,
        const Costs& costs);
 
   /// @param rank  as the plan counts ranks
@@ -46,7 +46,7 @@ class Work {
 
   std::size_t ranks_;
   std::size_t halves_;
-  std::span<const program::TickPlans> ticks_;
+  std::span<const program::TickPlans> tick_plans_;
   std::vector<Stages> attention_[2];             ///< by pass and plan (PlanIndex)
   std::vector<std::vector<std::int64_t>> rows_;  ///< by plan and rank
   std::vector<Estimates> estimates_;             ///< by plan

@@ -19,15 +19,6 @@ Handle make_space(const Shape& shape, const std::string& path, const std::string
   return {checked(id, path, what), H5Sclose};
 }
 
-/// The type of texts of `bytes` bytes; shorter ones are padded with zeros.
-Handle text_type(std::size_t bytes) {
-  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), bytes);
-  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
-  return type;
-}
-
 void write_scalar_attribute(hid_t file, const std::string& path, const std::string& name,
                             hid_t type, const void* value) {
   const std::string what = fmt::format("cannot write attribute {}", name);
@@ -114,7 +105,7 @@ void File::write_texts(const std::string& dataset, std::span<const std::string> 
 }
 
 void File::write_attribute(const std::string& name, const std::string& value) {
-  const Handle type = text_type(std::max<std::size_t>(value.size(), 1));
+  const Handle type = text_type(value.size());
   write_scalar_attribute(id(), path_, name, type.get(), value.c_str());
 }
 

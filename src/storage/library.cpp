@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Setup of the HDF5 library (silent, without an exit handler), its types, and its errors as one
 // phrase.
+#include <algorithm>
 #include <cerrno>
 #include <mutex>
 #include <system_error>
@@ -67,6 +68,14 @@ void refuse(const std::string& path, const std::string& what) {
 hid_t checked(hid_t id, const std::string& path, const std::string& what) {
   if (id < 0) refuse(path, what);
   return id;
+}
+
+Handle text_type(std::size_t bytes) {
+  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1));
+  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  return type;
 }
 
 template <>

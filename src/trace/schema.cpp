@@ -92,17 +92,8 @@ void write_value(hid_t file, const std::string& path, const char* name, hid_t ty
   write_attribute(file, path, name, type, Handle(H5Screate(H5S_SCALAR), H5Sclose), value);
 }
 
-/// The type of texts of fixed length, which h5py reads as bytes.
-Handle text_type(std::size_t length) {
-  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), std::max<std::size_t>(length, 1));
-  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
-  return type;
-}
-
 void write_text(hid_t file, const std::string& path, const char* name, std::string_view value) {
-  write_value(file, path, name, text_type(value.size()).get(), std::string(value).c_str());
+  write_value(file, path, name, storage::text_type(value.size()).get(), std::string(value).c_str());
 }
 
 void write_texts(hid_t object, const std::string& path, const char* name,
@@ -115,7 +106,7 @@ void write_texts(hid_t object, const std::string& path, const char* name,
   }
   const hsize_t count = values.size();
   const Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
-  write_attribute(object, path, name, text_type(length).get(), space, cells.data());
+  write_attribute(object, path, name, storage::text_type(length).get(), space, cells.data());
 }
 
 /// Access properties of the newest format, which reading while writing (SWMR) requires.

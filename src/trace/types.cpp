@@ -56,14 +56,6 @@ storage::Handle enumeration(const std::array<std::string_view, Count>& names) {
   return enumeration(members);
 }
 
-storage::Handle text(std::size_t size) {
-  storage::Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), size);
-  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
-  return type;
-}
-
 /// One column per MemoryKind.
 storage::Handle kinds() {
   const hsize_t count = kMemoryKinds;
@@ -220,7 +212,7 @@ RowDescription describe_rows<AnswerLoss>() {
 template <>
 RowDescription describe_rows<RankRow>() {
   using T = RankRow;
-  const auto words = text(64);
+  const auto words = storage::text_type(64);
   const auto role = enumeration(kRoleNames);
   return describe(sizeof(T), {{CADENZA_FIELD(host), words.get()},
                               {CADENZA_FIELD(rank), H5T_STD_I32LE},
@@ -252,7 +244,7 @@ RowDescription describe_rows<StatusRow>() {
 
 template <>
 RowDescription describe_rows<Name>() {
-  return {text(kNameLength), {}};
+  return {storage::text_type(kNameLength), {}};
 }
 
 }  // namespace cadenza::trace

@@ -45,7 +45,7 @@ TEST(Decisions, AreTheSameOnAllRanks) {
       const program::StepPlan plan =
           program::plan_step(e, packer, static_cast<Rank>(world->rank()), step, machine);
       expect_same_everywhere(*world, plan.hash);
-      for (const program::TickPlans& tick : plan.ticks) {
+      for (const program::TickPlans& tick : plan.tick_plans) {
         ASSERT_FALSE(tick.forward.trials.empty());
         expect_same_everywhere(*world, tick.forward.trials.front().tolerance);
         expect_same_everywhere(*world, tick.forward.trials.front().layer_seconds);

@@ -170,9 +170,9 @@ std::int64_t attention_bytes(const config::Experiment& e, const program::StepPla
   const std::vector<program::Tick> ticks = step_shape.ticks();
   const bool phases = step_shape.layout.pools_stages() && step_shape.layout.pipeline() > 1;
   std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < step.ticks.size(); ++i) {
-    const std::int64_t forward = step.ticks[i].forward.bytes_sent_per_rank[in_pool];
-    const std::int64_t backward = step.ticks[i].backward.bytes_sent_per_rank[in_pool];
+  for (std::size_t i = 0; i < step.tick_plans.size(); ++i) {
+    const std::int64_t forward = step.tick_plans[i].forward.bytes_sent_per_rank[in_pool];
+    const std::int64_t backward = step.tick_plans[i].backward.bytes_sent_per_rank[in_pool];
     const Pass phase = ticks[i / static_cast<std::size_t>(step_shape.halves)].phase;
     if (!phases || phase == Pass::forward) bytes += forward;
     if (!phases || phase == Pass::backward) bytes += backward + (again ? forward : 0);
@@ -187,7 +187,7 @@ std::int64_t stream_bytes(const config::Experiment& e, const program::StepPlan& 
   std::int64_t rows = 0;
   for (const program::Instruction& operation : step.program.instructions) {
     if (operation.operation != program::Operation::send) continue;
-    const auto& tick = step.ticks[static_cast<std::size_t>(operation.plan)];
+    const auto& tick = step.tick_plans[static_cast<std::size_t>(operation.plan)];
     rows += home_rows(tick, layout.in_pool(rank), layout.tensor()).rows();
   }
   return rows / layout.tensor() * e.model.d_model * config::element_bytes(e.run.dtype).accumulator;
@@ -206,7 +206,7 @@ void expect_bytes_and_memory(const config::Experiment& drawn, comm::Communicator
   std::int64_t difference = totals.bytes_sent - totals.bytes_received;
   world.all_reduce(std::span(&difference, 1), comm::Reduction::sum);
   EXPECT_EQ(difference, 0);
-  testing::expect_memory(estimate_memory(e, program::StepShape(e), step.program, step.ticks),
+  testing::expect_memory(estimate_memory(e, program::StepShape(e), step.program, step.tick_plans),
                          runner.ledger);
   EXPECT_EQ(runner.recorder.dropped(), 0u);
 }

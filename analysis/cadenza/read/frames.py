@@ -12,12 +12,11 @@ from cadenza.errors import DataError
 from cadenza.read.rank_file import RankFile
 from cadenza.read.schema import TABLES
 
-EVENT_COLUMNS = (
-    "rank", "step", "begin_ns", "end_ns", "category", "phase", "name", "lane", "peer", "flow",
-    "microbatch", "layer", "bytes", "flops", "non_blocking", "tick", "half", "stage",
-    "sends", "simulated", "still_ns",
-)
 _FLAGS = ("non_blocking", "sends", "simulated")
+# Columns of files that frames have under other names, or not at all.
+_OTHERWISE = {"name_id": ("name",), "flags": _FLAGS, "enqueued_ns": ()}
+EVENT_COLUMNS = ("rank", *(column for field in TABLES["/events"].names
+                           for column in _OTHERWISE.get(field, (field,))))
 _NAMED = ("category", "phase", "lane", "name")  # categoricals of names
 _TYPES = {"rank": np.int32, "step": np.int64, "flow": np.int64, "category": np.int16,
           "phase": np.int16, "lane": np.int16, "name": np.int16}

@@ -206,6 +206,8 @@ struct Attention {
   bool mixed = false;              ///< with dedicated ranks: trainers serve too
   /// cad: rows of a rank and its planned speed in percent of a usual rank's.
   std::vector<std::array<double, 2>> capacity;
+  /// `capacity` of each of the first `ranks` ranks, percent; empty where all ranks are equal.
+  std::vector<std::int64_t> capacities(std::int64_t ranks) const;
   std::int64_t block = 128;  ///< smallest piece that is placed by itself, tokens
   /// cad: allowed relative deviation of a server's cost from the mean; no value (`auto`): in each
   /// tick the one that is predicted to be fastest.

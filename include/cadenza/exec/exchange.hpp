@@ -64,7 +64,7 @@ class AttentionExchange {
   /// plan needs more than any before; nothing else allocates memory until the next call.
   /// @param copies  layers x activation buffers: copies of the inputs if plans keep them on servers
   /// @throws Error(communication) if a plan was made for elements of other sizes
-  void bind(const std::vector<const program::TickPlans*>& ticks, int align, int copies);
+  void bind(const std::vector<const program::TickPlans*>& tick_plans, int align, int copies);
 
   /// Sets where the next operations belong. If the tick, layer or pass changes, first completes the
   /// messages of the previous one.

@@ -55,7 +55,7 @@ class IndexExchange {
 
   /// Takes the plans of a step, one per tick, and discards the state of the previous step.
   /// @param copies  layers x activation buffers
-  void bind(const std::vector<const program::TickPlans*>& ticks, int copies);
+  void bind(const std::vector<const program::TickPlans*>& tick_plans, int copies);
 
   /// Runs an operation of an index round: see program::Operation.
   void run(program::Operation operation, int round, const AttentionContext<Real>& context);

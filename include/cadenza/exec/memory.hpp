@@ -40,17 +40,17 @@ struct MemoryEstimate {
 MemoryEstimate larger_of_each(const MemoryEstimate& a, const MemoryEstimate& b);
 
 /// @param program  of the rank
-/// @param ticks    of the rank's pool
+/// @param tick_plans  of the rank's pool
 MemoryEstimate estimate_memory(const config::Experiment& experiment,
                                const program::StepShape& step_shape,
                                const program::Program& program,
-                               std::span<const program::TickPlans> ticks);
+                               std::span<const program::TickPlans> tick_plans);
 
 /// Returns an upper bound on what NCCL allocates on a rank's device for the pairs of ranks that
 /// meet in these plans. Pairs that meet in later steps add to it.
-/// @param ticks  of the rank's pool
+/// @param tick_plans  of the rank's pool
 std::int64_t nccl_bytes(const program::StepShape& step_shape, Rank rank,
-                        std::span<const program::TickPlans> ticks);
+                        std::span<const program::TickPlans> tick_plans);
 /// Whether a run uses NCCL, and so allocates nccl_bytes().
 bool uses_nccl(const config::Experiment& experiment);
 

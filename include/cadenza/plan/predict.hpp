@@ -17,6 +17,9 @@ struct Prediction {
 
 /// Of one task; of a sparse one what its pairs take that are expected to be computed.
 double placed_seconds(const PlacedTask& placed, Pass pass, const cost::Rates& rates);
+/// Returns the seconds of a kernel call that took `seconds` with `placed` as one more of its tasks;
+/// the first task pays for the launch.
+double with_task(double seconds, const PlacedTask& placed, Pass pass, const cost::Rates& rates);
 /// What the tasks of a stage take, by rank: a launch where there are any, and each of them. For
 /// usual ranks, whatever their capacity.
 std::vector<double> task_seconds(const Stage& stage, int ranks, Pass pass,

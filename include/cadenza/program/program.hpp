@@ -132,8 +132,8 @@ struct Program {
 };
 
 /// Makes the program of a rank.
-/// @param ticks  plans of the rank's pool, in the order of PlanIndex
-Program make_program(const StepShape& step_shape, Rank rank, std::span<const TickPlans> ticks);
+/// @param tick_plans  plans of the rank's pool, in the order of PlanIndex
+Program make_program(const StepShape& step_shape, Rank rank, std::span<const TickPlans> tick_plans);
 
 /// Program::buffers of a stage's trainers; independent of plans.
 int buffers_of_stage(const StepShape& step_shape, int stage);

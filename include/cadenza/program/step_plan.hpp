@@ -17,7 +17,7 @@ namespace cadenza::program {
 
 struct StepPlan {
   data::Batch batch;
-  std::vector<TickPlans> ticks;
+  std::vector<TickPlans> tick_plans;
   Program program;
   std::uint64_t hash = 0;  ///< hash of all plans; the run stops unless all ranks have the same
 };

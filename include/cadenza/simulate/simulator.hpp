@@ -90,7 +90,7 @@ struct Result {
 /// @throws Error(communication) if the programs deadlock
 Result simulate(const config::Experiment& experiment, const program::StepShape& step_shape,
                 std::span<const program::Program> programs,
-                std::span<const program::TickPlans> ticks, const Costs& costs,
+                std::span<const program::TickPlans> tick_plans, const Costs& costs,
                 const Observer& observer = {}, std::int64_t step = 0);
 
 /// Returns one line for every deadlocked rank (a wait whose peer never posts, a stream that nobody
@@ -99,7 +99,7 @@ Result simulate(const config::Experiment& experiment, const program::StepShape& 
 std::vector<std::string> faults(const config::Experiment& experiment,
                                 const program::StepShape& step_shape,
                                 std::span<const program::Program> programs,
-                                std::span<const program::TickPlans> ticks);
+                                std::span<const program::TickPlans> tick_plans);
 
 // --- Ranks of a tensor group that a simulation has to follow ---
 

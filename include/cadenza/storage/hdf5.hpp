@@ -67,6 +67,10 @@ using Shape = std::vector<hsize_t>;
 template <typename T>
 hid_t native_type();
 
+/// Returns the type of texts of `bytes` bytes (at least one) in UTF-8, which h5py reads as bytes;
+/// shorter ones are padded with zeros.
+Handle text_type(std::size_t bytes);
+
 /// Whether a read detects a changed bit. `checksums` stores datasets in chunks of about 1 MiB with
 /// a Fletcher32 checksum each, and everything else in the format of HDF5 1.10, whose headers and
 /// indexes all have checksums. HDF5 1.10 and newer read it.

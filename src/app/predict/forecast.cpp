@@ -27,7 +27,7 @@ void check_time(double seconds) {
 
 std::vector<plan::Plan> Forecast::forward_plans() const {
   std::vector<plan::Plan> plans;
-  for (const program::TickPlans& tick : ticks) plans.push_back(tick.forward);
+  for (const program::TickPlans& tick : tick_plans) plans.push_back(tick.forward);
   return plans;
 }
 
@@ -37,23 +37,23 @@ std::size_t Forecast::fullest() const {
 }
 
 std::vector<program::Program> make_programs(const program::StepShape& step_shape,
-                                            std::span<const program::TickPlans> ticks,
+                                            std::span<const program::TickPlans> tick_plans,
                                             bool all_ranks) {
   std::vector<program::Program> programs;
   for (Rank rank = 0; rank < step_shape.layout.ranks(); ++rank) {
     if (!all_ranks && step_shape.layout.tensor_of(rank) > 0) continue;
-    programs.push_back(program::make_program(step_shape, rank, ticks));
+    programs.push_back(program::make_program(step_shape, rank, tick_plans));
   }
   return programs;
 }
 
 Forecast prepare(const config::Experiment& experiment, const program::StepShape& step_shape,
-                 std::vector<program::TickPlans> ticks, bool all_ranks) {
+                 std::vector<program::TickPlans> tick_plans, bool all_ranks) {
   Forecast step;
-  step.ticks = std::move(ticks);
-  step.programs = make_programs(step_shape, step.ticks, all_ranks);
+  step.tick_plans = std::move(tick_plans);
+  step.programs = make_programs(step_shape, step.tick_plans, all_ranks);
   for (const program::Program& program : step.programs) {
-    step.memory.push_back(exec::estimate_memory(experiment, step_shape, program, step.ticks));
+    step.memory.push_back(exec::estimate_memory(experiment, step_shape, program, step.tick_plans));
   }
   return step;
 }
@@ -61,7 +61,7 @@ Forecast prepare(const config::Experiment& experiment, const program::StepShape&
 void advance(Forecast& step, const config::Experiment& experiment,
              const program::StepShape& step_shape, const simulate::Costs& costs,
              std::int64_t number, const simulate::Observer& observer) {
-  step.result = simulate::simulate(experiment, step_shape, step.programs, step.ticks, costs,
+  step.result = simulate::simulate(experiment, step_shape, step.programs, step.tick_plans, costs,
                                    observer, number);
   check_time(step.result.seconds);
 }
@@ -95,7 +95,7 @@ plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch
   const cost::Pool pool = program::planning_pool(experiment, machine, layout);
   plan::StepNotes notes;
   notes.rates = machine_text(experiment.cluster, machine);
-  for (const program::TickPlans& tick : step.ticks) {
+  for (const program::TickPlans& tick : step.tick_plans) {
     notes.predictions.push_back(plan::predict(tick.forward, pool));
   }
   for (Rank rank = 0; rank < layout.pool_size(); ++rank) {

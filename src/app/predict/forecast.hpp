@@ -17,7 +17,7 @@
 namespace cadenza::app {
 
 struct Forecast {
-  std::vector<program::TickPlans> ticks;
+  std::vector<program::TickPlans> tick_plans;
   std::vector<program::Program> programs;
   std::vector<exec::MemoryEstimate> memory;  ///< of programs[i].rank
   simulate::Result result;
@@ -30,13 +30,13 @@ struct Forecast {
 
 /// @param all_ranks  @see forecast
 std::vector<program::Program> make_programs(const program::StepShape& step_shape,
-                                            std::span<const program::TickPlans> ticks,
+                                            std::span<const program::TickPlans> tick_plans,
                                             bool all_ranks);
 
 /// Plans and programs with their memory; the clock has not run yet.
 /// @param all_ranks  @see forecast
 Forecast prepare(const config::Experiment& experiment, const program::StepShape& step_shape,
-                 std::vector<program::TickPlans> ticks, bool all_ranks);
+                 std::vector<program::TickPlans> tick_plans, bool all_ranks);
 
 /// Runs the clock. @throws Error as forecast
 void advance(Forecast& step, const config::Experiment& experiment,

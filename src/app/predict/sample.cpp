@@ -112,27 +112,27 @@ struct Excess {
 };
 
 Excess excess(const config::Experiment& e, const Sample& sample,
-              std::span<const program::TickPlans> ticks, const config::Machine& machine) {
+              std::span<const program::TickPlans> tick_plans, const config::Machine& machine) {
   const program::StepShape step_shape(e);
   const simulate::Costs costs(machine, e, step_shape.layout);
-  const auto programs =
-      make_programs(step_shape, ticks, !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
+  const auto programs = make_programs(step_shape, tick_plans,
+                                      !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
   const simulate::Result result =
-      simulate::simulate(e, step_shape, programs, ticks, costs, {}, sample.batch.step);
+      simulate::simulate(e, step_shape, programs, tick_plans, costs, {}, sample.batch.step);
   return {result.seconds - simulate::LeastTime(sample.batch, e, machine).seconds(e),
           static_cast<double>(result.operations)};
 }
 
 /// In all layers: two samples of them say what one more takes.
-Excess excess_of_layers(const Sample& sample, std::span<const program::TickPlans> ticks,
+Excess excess_of_layers(const Sample& sample, std::span<const program::TickPlans> tick_plans,
                         const config::Machine& machine) {
   constexpr std::int64_t kFew = 2, kMore = 4;
   const config::Experiment& e = sample.experiment;
   const std::int64_t layers = e.model.layers / e.parallel.pipeline;
   const std::int64_t unit = e.parallel.chunks;
-  if (layers <= kMore * unit) return excess(e, sample, ticks, machine);
-  const Excess few = excess(with_layers(e, kFew * unit), sample, ticks, machine);
-  const Excess more = excess(with_layers(e, kMore * unit), sample, ticks, machine);
+  if (layers <= kMore * unit) return excess(e, sample, tick_plans, machine);
+  const Excess few = excess(with_layers(e, kFew * unit), sample, tick_plans, machine);
+  const Excess more = excess(with_layers(e, kMore * unit), sample, tick_plans, machine);
   const double times =
       static_cast<double>(layers - kFew * unit) / static_cast<double>((kMore - kFew) * unit);
   return {few.seconds + times * (more.seconds - few.seconds),
@@ -168,21 +168,21 @@ Sample sample_of(const config::Experiment& experiment, const data::Batch& batch,
   return sample;
 }
 
-Estimate estimate(const Sample& sample, std::span<const program::TickPlans> ticks, double bound,
-                  const config::Machine& machine) {
-  const Excess beyond = excess_of_layers(sample, ticks, machine);
+Estimate estimate(const Sample& sample, std::span<const program::TickPlans> tick_plans,
+                  double bound, const config::Machine& machine) {
+  const Excess beyond = excess_of_layers(sample, tick_plans, machine);
   return {bound + std::max(0.0, beyond.seconds) * sample.turns, beyond.operations * sample.parts};
 }
 
 exec::MemoryEstimate memory_of_plans(const Sample& sample,
-                                     std::span<const program::TickPlans> ticks) {
+                                     std::span<const program::TickPlans> tick_plans) {
   const config::Experiment& e = sample.experiment;
   const program::StepShape step_shape(e);
   const program::Layout& layout = step_shape.layout;
   exec::MemoryEstimate most;
   for (Rank rank = 0; rank < layout.trainers(); rank += layout.tensor()) {
     const int buffers = program::buffers_of_stage(step_shape, layout.coordinates(rank).pipeline);
-    const auto memory = exec::estimate_memory(e, step_shape, {rank, buffers, {}}, ticks);
+    const auto memory = exec::estimate_memory(e, step_shape, {rank, buffers, {}}, tick_plans);
     if (memory.total() > most.total()) most = memory;
   }
   most -= exec::least_memory(e);

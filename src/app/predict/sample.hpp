@@ -47,13 +47,13 @@ struct Estimate {
 };
 
 /// @param sample  of the whole step
-/// @param ticks   plans of the sample
+/// @param tick_plans  plans of the sample
 /// @param bound   of the whole step (simulate::LeastTime), seconds
-Estimate estimate(const Sample& sample, std::span<const program::TickPlans> ticks, double bound,
-                  const config::Machine& machine);
+Estimate estimate(const Sample& sample, std::span<const program::TickPlans> tick_plans,
+                  double bound, const config::Machine& machine);
 
 /// The memory that plans add to the least (exec::least_memory) of the sample's fullest rank.
 exec::MemoryEstimate memory_of_plans(const Sample& sample,
-                                     std::span<const program::TickPlans> ticks);
+                                     std::span<const program::TickPlans> tick_plans);
 
 }  // namespace cadenza::app

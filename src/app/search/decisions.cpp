@@ -40,25 +40,25 @@ class Trial {
         machine_(machine),
         least_(batch, e_, machine),
         sample_(sample_of(e_, batch, least_.attention(), kSample)),
-        ticks_(program::plan_ticks(sample_.experiment, sample_.batch, machine)) {}
+        tick_plans_(program::plan_ticks(sample_.experiment, sample_.batch, machine)) {}
 
   double step_seconds() const {
-    return estimate(sample_, ticks_, least_.seconds(e_), machine_).seconds;
+    return estimate(sample_, tick_plans_, least_.seconds(e_), machine_).seconds;
   }
   std::int64_t bytes() const {
     exec::MemoryEstimate memory = exec::least_memory(e_);
-    memory += memory_of_plans(sample_, ticks_);
+    memory += memory_of_plans(sample_, tick_plans_);
     return memory.total();
   }
   /// Empty where no tolerance was tried.
-  std::string tolerance() const { return plan::describe(ticks_.front().forward.trials); }
+  std::string tolerance() const { return plan::describe(tick_plans_.front().forward.trials); }
 
  private:
   config::Experiment e_;
   const config::Machine& machine_;
   simulate::LeastTime least_;
   Sample sample_;
-  std::vector<program::TickPlans> ticks_;
+  std::vector<program::TickPlans> tick_plans_;
 };
 
 /// Why ping-pong is out of the question with cad; empty where it is not.

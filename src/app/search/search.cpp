@@ -25,7 +25,7 @@
 namespace cadenza::app {
 namespace {
 
-using Ticks = std::vector<program::TickPlans>;
+using StepPlans = std::vector<program::TickPlans>;
 
 /// Parts of a step that are looked at before all of it. What ranks of a pool send grows with their
 /// number.
@@ -54,10 +54,10 @@ struct Group {
 constexpr double kSearchedTolerance = 0.1;
 
 /// What plans and clocks take, in operations of a clock: the same on every host.
-double work_of(const Ticks& ticks, double operations) {
+double work_of(const StepPlans& tick_plans, double operations) {
   constexpr double kEntry = 20;  // of a plan: made, checked, mirrored, bound to rows
   double entries = 0;
-  for (const program::TickPlans& tick : ticks) {
+  for (const program::TickPlans& tick : tick_plans) {
     for (const plan::Stage& stage : tick.forward.stages) {
       entries += static_cast<double>(stage.tasks.size() + stage.moves.size());
     }
@@ -218,15 +218,15 @@ class Search {
   }
 
   void estimate_by(Group& group, const Sample& part, SampleSize size) {
-    const Ticks ticks = program::plan_ticks(part.experiment, part.batch, machine_);
-    const exec::MemoryEstimate more = memory_of_plans(part, ticks);
+    const StepPlans tick_plans = program::plan_ticks(part.experiment, part.batch, machine_);
+    const exec::MemoryEstimate more = memory_of_plans(part, tick_plans);
     double operations = 0;
     double expected = std::numeric_limits<double>::infinity();
     first_that_fit(group, [&](Judged& variant) {
       measure_least(variant, more);
       if (!fits(variant)) return;
       const Sample sample = sample_of(variant.candidate.of(given_), batch_, attention_, size);
-      const Estimate found = estimate(sample, ticks, variant.bound, machine_);
+      const Estimate found = estimate(sample, tick_plans, variant.bound, machine_);
       variant.expected = found.seconds;
       variant.sample = sample.text;
       operations += found.operations;
@@ -235,8 +235,8 @@ class Search {
     group.variants.front().sample = part.text;
     group.settled = std::isinf(expected);
     group.expected = expected;
-    group.work = part.parts * work_of(ticks, 0) + operations;
-    work_ += work_of(ticks, 0) + operations / part.parts;
+    group.work = part.parts * work_of(tick_plans, 0) + operations;
+    work_ += work_of(tick_plans, 0) + operations / part.parts;
     show(group.arrangement,
          group.settled ? "does not fit" : fmt::format("estimated {}", format_duration(expected)));
   }
@@ -245,7 +245,7 @@ class Search {
   /// that an estimate has behind one of them need none.
   void judge(Group& group) {
     group.settled = true;
-    Ticks ticks;
+    StepPlans tick_plans;
     double least = std::numeric_limits<double>::infinity();
     std::ranges::stable_sort(group.variants, {}, [](const Judged& judged) {
       return std::pair(judged.expected == 0, judged.expected);
@@ -253,7 +253,7 @@ class Search {
     first_that_fit(group, [&](Judged& variant) {
       const bool behind = group.work > kShortWork && variant.expected > kApart * least;
       if (behind || variant.expected >= best_ * kDoubt) return;
-      simulate(variant, ticks);
+      simulate(variant, tick_plans);
       if (fits(variant)) least = std::min(least, variant.expected);
     });
   }
@@ -285,17 +285,17 @@ class Search {
     judged.fullest = memory.largest();
   }
 
-  /// @param ticks  of the group; made for its first variant
-  void simulate(Judged& judged, Ticks& ticks) {
+  /// @param tick_plans  of the group; made for its first variant
+  void simulate(Judged& judged, StepPlans& tick_plans) {
     const config::Experiment e = judged.candidate.of(given_);
     const program::StepShape step_shape(e);
     const simulate::Costs costs(machine_, e, step_shape.layout);
-    if (ticks.empty()) {
-      ticks = program::plan_ticks(e, batch_, machine_);
-      work_ += kPlanning * work_of(ticks, 0);
+    if (tick_plans.empty()) {
+      tick_plans = program::plan_ticks(e, batch_, machine_);
+      work_ += kPlanning * work_of(tick_plans, 0);
     }
-    work_ += (1 - kPlanning) * work_of(ticks, 0);
-    Forecast step = prepare(e, step_shape, std::move(ticks),
+    work_ += (1 - kPlanning) * work_of(tick_plans, 0);
+    Forecast step = prepare(e, step_shape, std::move(tick_plans),
                             !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
     judged.bytes = step.peak_bytes();
     judged.fullest = step.memory[step.fullest()].largest();
@@ -311,7 +311,7 @@ class Search {
       ranked_.push_back(judged);
       show(judged.candidate, fmt::format("simulated {}", format_duration(judged.seconds)));
     }
-    ticks = std::move(step.ticks);
+    tick_plans = std::move(step.tick_plans);
   }
 
   void show(const Candidate& candidate, const std::string& found) {

@@ -84,7 +84,7 @@ void SimulatedTrace::write(const SimulatedStep& step) {
   }
   trace::Recorder recorder(most);
   for (const std::string& name : simulate::event_names()) recorder.intern(name);
-  const Tasks tasks = planned_tasks(step.batch.step, simulation_.step_shape(), step.ticks);
+  const Tasks tasks = planned_tasks(step.batch.step, simulation_.step_shape(), step.tick_plans);
   const std::int64_t end_ns = begin_ns_ + simulate::nanoseconds(step.result.seconds);
   trace::StepRecord record = step_record(simulation_.experiment(), step.batch);
   record.loss = record.gradient_norm = record.learning_rate =
@@ -120,7 +120,7 @@ void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep
       begun_ ? trace::Writer(path) : trace::Writer(path, run_, info, mine.events.size());
   writer.write_plan(
       in_world(tasks[at(layout.in_pool(rank))], layout, layout.pool_of(rank)),
-      planned_stages(step.batch.step, simulation_.step_shape(), step.ticks, rank, pool));
+      planned_stages(step.batch.step, simulation_.step_shape(), step.tick_plans, rank, pool));
   writer.write_step(record, highwater(record.step, step.memory[program]), recorder);
   steps_left_ > 0 ? writer.pause() : writer.finish();
 }

@@ -88,8 +88,7 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
   for (const std::uint32_t task : part.tasks) {
     const plan::PlacedTask& placed = plans.of(pass).stages[at(stage)].tasks[task];
     row.cost += placed.cost;
-    if (row.attend_seconds == 0) row.attend_seconds = pool.rates.launch_seconds();
-    row.attend_seconds += plan::placed_seconds(placed, pass, pool.rates);
+    row.attend_seconds = plan::with_task(row.attend_seconds, placed, pass, pool.rates);
   }
   for (const std::uint32_t index : part.receives) {
     const program::PlannedMessage& planned = messages[index];
@@ -107,11 +106,11 @@ trace::PlannedStage planned_stage(const program::TickPlans& plans, program::Pass
 
 std::vector<std::vector<trace::PlannedTask>> planned_tasks(
     std::int64_t step, const program::StepShape& step_shape,
-    std::span<const program::TickPlans> ticks) {
+    std::span<const program::TickPlans> tick_plans) {
   std::vector<std::vector<trace::PlannedTask>> by_server;
-  const Numbers numbers(step_shape, ticks);
-  for (std::size_t i = 0; i < ticks.size(); ++i) {
-    const plan::Plan& plan = ticks[i].forward;
+  const Numbers numbers(step_shape, tick_plans);
+  for (std::size_t i = 0; i < tick_plans.size(); ++i) {
+    const plan::Plan& plan = tick_plans[i].forward;
     const Homes homes = homes_of(plan.workload);
     by_server.resize(static_cast<std::size_t>(plan.workload.ranks));
     for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
@@ -138,21 +137,21 @@ std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
 
 std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
                                                 const program::StepShape& step_shape,
-                                                std::span<const program::TickPlans> ticks,
+                                                std::span<const program::TickPlans> tick_plans,
                                                 Rank rank, const cost::Pool& pool) {
   const Rank server = step_shape.layout.in_pool(rank);
   const std::vector<program::Tick> phases = step_shape.ticks();
   std::vector<trace::PlannedStage> rows;
-  const Numbers numbers(step_shape, ticks);
-  for (std::size_t i = 0; i < ticks.size(); ++i) {
-    const std::vector<Rank>& servers = ticks[i].forward.workload.servers;
+  const Numbers numbers(step_shape, tick_plans);
+  for (std::size_t i = 0; i < tick_plans.size(); ++i) {
+    const std::vector<Rank>& servers = tick_plans[i].forward.workload.servers;
     if (!std::ranges::binary_search(servers, server)) continue;
     for (const program::Pass pass : passes_of(step_shape, phases[at(numbers.tick(i))])) {
-      for (int stage = 0; stage < ticks[i].traffic(pass).stages(); ++stage) {
+      for (int stage = 0; stage < tick_plans[i].traffic(pass).stages(); ++stage) {
         trace::PlannedStage& row =
-            rows.emplace_back(planned_stage(ticks[i], pass, stage, server, pool));
+            rows.emplace_back(planned_stage(tick_plans[i], pass, stage, server, pool));
         row.step = static_cast<std::uint32_t>(step);
-        numbers.number(i, ticks[i].forward.workload, row);
+        numbers.number(i, tick_plans[i].forward.workload, row);
         row.server = rank;
       }
     }

@@ -16,7 +16,7 @@ namespace cadenza::app {
 /// them. Ranks in the tasks are those of the pool.
 std::vector<std::vector<trace::PlannedTask>> planned_tasks(
     std::int64_t step, const program::StepShape& step_shape,
-    std::span<const program::TickPlans> ticks);
+    std::span<const program::TickPlans> tick_plans);
 
 /// Replaces ranks of the pool by ranks of the run.
 std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
@@ -26,7 +26,7 @@ std::vector<trace::PlannedTask> in_world(std::vector<trace::PlannedTask> tasks,
 /// one layer, seconds at the rates of the pool. Empty for a rank that does not serve.
 std::vector<trace::PlannedStage> planned_stages(std::int64_t step,
                                                 const program::StepShape& step_shape,
-                                                std::span<const program::TickPlans> ticks,
+                                                std::span<const program::TickPlans> tick_plans,
                                                 Rank rank, const cost::Pool& pool);
 
 }  // namespace cadenza::app

@@ -186,8 +186,9 @@ program::StepPlan Training<Real>::take_plan(Planned& planned) {
     plan = planned.get();
     if (memory_limit_.bytes == 0) return;
     const program::StepShape step_shape(experiment_);
-    exec::require_memory(memory_limit_, world_.rank(),
-                         exec::estimate_memory(experiment_, step_shape, plan.program, plan.ticks));
+    exec::require_memory(
+        memory_limit_, world_.rank(),
+        exec::estimate_memory(experiment_, step_shape, plan.program, plan.tick_plans));
   });
   return plan;
 }
@@ -280,10 +281,10 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
   const program::StepShape step_shape(experiment_);
   const program::Layout& layout = step_shape.layout;
   const Rank mine = world_.rank();
-  auto tasks = planned_tasks(plan.batch.step, step_shape, plan.ticks);
+  auto tasks = planned_tasks(plan.batch.step, step_shape, plan.tick_plans);
   writer_->write_plan(
       in_world(std::move(tasks[at(layout.in_pool(mine))]), layout, layout.pool_of(mine)),
-      planned_stages(plan.batch.step, step_shape, plan.ticks, mine,
+      planned_stages(plan.batch.step, step_shape, plan.tick_plans, mine,
                      program::planning_pool(experiment_, machine_, layout)));
   writer_->write_losses(executor_->position_losses(), executor_->answer_losses());
   writer_->write_step(step, memory, *recorder_);

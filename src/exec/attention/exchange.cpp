@@ -65,11 +65,11 @@ AttentionExchange<Real>::AttentionExchange(const AttentionCommunicators& pool,
       messages_(std::move(members), tracer) {}
 
 template <typename Real>
-void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int align,
-                                   int copies) {
+void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& tick_plans,
+                                   int align, int copies) {
   bindings_.clear();
   ExchangeNeeds needs;
-  for (const program::TickPlans* plans : ticks) {
+  for (const program::TickPlans* plans : tick_plans) {
     const AttentionShape& planned = plans->forward.workload.shape;
     if (planned.element_bytes != sizeof(Real) || planned.accumulator_bytes != sizeof(Sum)) {
       fail(ExitCode::communication,
@@ -84,7 +84,7 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
   buffer_.grow(needs.message_bytes);
   bind_tasks();
-  index_.bind(ticks, copies);
+  index_.bind(tick_plans, copies);
 }
 
 template <typename Real>

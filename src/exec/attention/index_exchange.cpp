@@ -82,13 +82,14 @@ void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
 }
 
 template <typename Real>
-void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& ticks, int copies) {
+void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tick_plans,
+                               int copies) {
   ticks_.clear();
   kept_.assign(at(copies), {});
   step_counts_ = {};
   step_recall_ = {};
   IndexNeeds needs;
-  for (const program::TickPlans* plans : ticks) {
+  for (const program::TickPlans* plans : tick_plans) {
     needs.add(*plans, pool_.rank());
     add_tick(*plans);
   }

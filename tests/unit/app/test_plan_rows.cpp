@@ -37,14 +37,14 @@ struct Step {
   explicit Step(const config::Experiment& experiment)
       : step_shape(experiment), pool(program::planning_pool(experiment, {}, step_shape.layout)) {
     const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
-    ticks = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(3));
+    tick_plans = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(3));
   }
   std::vector<trace::PlannedStage> stages(Rank rank) const {
-    return planned_stages(3, step_shape, ticks, rank, pool);
+    return planned_stages(3, step_shape, tick_plans, rank, pool);
   }
   program::StepShape step_shape;
   cost::Pool pool;
-  std::vector<program::TickPlans> ticks;
+  std::vector<program::TickPlans> tick_plans;
 };
 
 void expect_stage(const trace::PlannedStage& row, const plan::Stage& stage, Rank server) {
@@ -87,12 +87,13 @@ TEST(PlanRows, SumUpEveryStageOfEveryPlan) {
         EXPECT_EQ(row.half >= 0, parts == 2);
         const auto plan = static_cast<std::size_t>(row.tick * parts + std::max(row.half, 0));
         const bool forward = row.phase == static_cast<std::uint32_t>(Phase::forward);
-        const plan::Plan& of = step.ticks.at(plan).of(forward ? Pass::forward : Pass::backward);
+        const plan::Plan& of =
+            step.tick_plans.at(plan).of(forward ? Pass::forward : Pass::backward);
         expect_stage(row, of.stages.at(static_cast<std::size_t>(row.stage)), rank);
         seen.emplace(row.tick, row.half, row.phase, row.stage);
       }
       std::size_t expected = 0;
-      for (const auto& tick : step.ticks) {
+      for (const auto& tick : step.tick_plans) {
         expected += tick.forward.stages.size() + tick.backward.stages.size();
       }
       EXPECT_EQ(seen.size(), expected);
@@ -128,16 +129,16 @@ TEST(PlanRows, TasksKnowTheirTickAndHalf) {
   config::Experiment e = small();
   e.attention.overlap = config::Overlap::ping_pong;
   const Step step(e);
-  const auto tasks = planned_tasks(3, step.step_shape, step.ticks);
+  const auto tasks = planned_tasks(3, step.step_shape, step.tick_plans);
   std::map<std::pair<int, int>, double> found;
   for (const auto& of_server : tasks) {
     for (const trace::PlannedTask& task : of_server) {
       found[{task.tick, task.half}] += task.cost;
     }
   }
-  for (std::size_t i = 0; i < step.ticks.size(); ++i) {
+  for (std::size_t i = 0; i < step.tick_plans.size(); ++i) {
     double cost = 0;
-    for (const double of_rank : step.ticks[i].forward.cost_per_rank) cost += of_rank;
+    for (const double of_rank : step.tick_plans[i].forward.cost_per_rank) cost += of_rank;
     const std::pair key(static_cast<int>(i) / 2, static_cast<int>(i) % 2);
     EXPECT_NEAR(found[key], cost, 1e-9 * cost);
   }

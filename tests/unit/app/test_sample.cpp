@@ -67,10 +67,10 @@ std::vector<Pair> all_pairs(SampleSize size) {
     if (number++ % kEvery != 0) continue;
     const config::Experiment e = arrangement.of(given);
     const Sample sample = sample_of(e, batch, attention, size);
-    const auto ticks = program::plan_ticks(sample.experiment, sample.batch);
+    const auto tick_plans = program::plan_ticks(sample.experiment, sample.batch);
     pairs.push_back(
         {layout_text(arrangement.parallel) + ", " + placement_text(arrangement.attention),
-         estimate(sample, ticks, least.seconds(e), m).seconds,
+         estimate(sample, tick_plans, least.seconds(e), m).seconds,
          forecast(e, batch, m).result.seconds});
   }
   return pairs;

@@ -76,8 +76,12 @@ inline bool waits(const RankGroups& rank, const Name& group, const Name& other) 
 class RankBuilder {
  public:
   RankBuilder(const program::StepShape& shape, const program::Program& program,
-              std::span<const program::TickPlans> ticks, Fault fault)
-      : shape_(shape), layout_(shape.layout), program_(program), ticks_(ticks), fault_(fault) {
+              std::span<const program::TickPlans> tick_plans, Fault fault)
+      : shape_(shape),
+        layout_(shape.layout),
+        program_(program),
+        tick_plans_(tick_plans),
+        fault_(fault) {
     const bool trains = layout_.trains(program.rank);
     if (!trains) return;
     at_ = layout_.coordinates(program.rank);
@@ -143,7 +147,7 @@ class RankBuilder {
     const Rank self = layout_.in_pool(program_.rank);
     std::vector<GroupMessage> messages;
     const auto& traffic =
-        ticks_[static_cast<std::size_t>(instruction.plan)].traffic(instruction.pass);
+        tick_plans_[static_cast<std::size_t>(instruction.plan)].traffic(instruction.pass);
     for (const program::PlannedMessage& planned : traffic.messages(instruction.stage)) {
       if (planned.results != results) continue;
       if (planned.from == self) messages.push_back({layout_.world_rank(pool, planned.to), true});
@@ -253,7 +257,7 @@ class RankBuilder {
   const program::StepShape& shape_;
   const program::Layout& layout_;
   const program::Program& program_;
-  std::span<const program::TickPlans> ticks_;
+  std::span<const program::TickPlans> tick_plans_;
   Fault fault_;
   program::Coordinates at_;
   std::vector<Rank> replicas_, model_, slices_, trainers_;
@@ -275,10 +279,11 @@ class World {
   explicit World(const config::Experiment& experiment, Fault fault = Fault::none)
       : shape_(experiment) {
     const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
-    const auto ticks = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(0));
+    const auto tick_plans =
+        program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(0));
     for (Rank rank = 0; rank < shape_.layout.ranks(); ++rank) {
-      const program::Program program = program::make_program(shape_, rank, ticks);
-      ranks_.push_back(RankBuilder(shape_, program, ticks, fault).build());
+      const program::Program program = program::make_program(shape_, rank, tick_plans);
+      ranks_.push_back(RankBuilder(shape_, program, tick_plans, fault).build());
     }
     for (RankGroups& rank : ranks_) number(rank);
   }

@@ -25,10 +25,10 @@ struct Bound {
     experiment = testing::random_experiment(draw, static_cast<int>(draw.between(2, 8)),
                                             placements[seed % placements.size()]);
     const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
-    ticks = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(0));
+    tick_plans = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(0));
     const program::Layout layout(experiment);
     align = layout.tensor();
-    for (const program::TickPlans& tick : ticks) {
+    for (const program::TickPlans& tick : tick_plans) {
       std::vector<Binding>& ranks = bindings.emplace_back();
       for (Rank rank = 0; rank < layout.pool_size(); ++rank) {
         ranks.push_back(bind(tick, rank, align));
@@ -38,14 +38,14 @@ struct Bound {
   /// Calls each(tick, rank, its binding).
   template <typename Each>
   void for_each(Each each) const {
-    for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
+    for (std::size_t tick = 0; tick < tick_plans.size(); ++tick) {
       for (std::size_t rank = 0; rank < bindings[tick].size(); ++rank) {
-        each(ticks[tick], static_cast<Rank>(rank), bindings[tick][rank]);
+        each(tick_plans[tick], static_cast<Rank>(rank), bindings[tick][rank]);
       }
     }
   }
   config::Experiment experiment;
-  std::vector<program::TickPlans> ticks;
+  std::vector<program::TickPlans> tick_plans;
   std::vector<std::vector<Binding>> bindings;  ///< by tick and rank of the pool
   int align = 1;
 };
@@ -70,7 +70,7 @@ constexpr std::uint64_t kSteps = 40;
 TEST(Binding, BothEndsOfEveryMessageAgree) {
   for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
     const Bound step(seed);
-    for (std::size_t tick = 0; tick < step.ticks.size(); ++tick) {
+    for (std::size_t tick = 0; tick < step.tick_plans.size(); ++tick) {
       const auto& ranks = step.bindings[tick];
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         std::int64_t carried = 0;
@@ -88,7 +88,7 @@ TEST(Binding, BothEndsOfEveryMessageAgree) {
           }
         }
         std::int64_t planned = 0;
-        for (const std::int64_t bytes : step.ticks[tick].of(pass).bytes_sent_per_rank) {
+        for (const std::int64_t bytes : step.tick_plans[tick].of(pass).bytes_sent_per_rank) {
           planned += bytes;
         }
         EXPECT_EQ(carried, planned);
@@ -191,7 +191,7 @@ void expect_messages_apart(const Bound& step, Rank world_rank) {
   const program::StepShape step_shape(step.experiment);
   const Rank rank = step_shape.layout.in_pool(world_rank);
   std::map<std::tuple<int, int, int, bool>, MessageMemory> memories;
-  const program::Program program = program::make_program(step_shape, world_rank, step.ticks);
+  const program::Program program = program::make_program(step_shape, world_rank, step.tick_plans);
   for (const program::Instruction& done : program.instructions) {
     const bool results =
         done.operation == Operation::post_results || done.operation == Operation::wait_results;

@@ -238,7 +238,7 @@ TEST_P(SparseExecutor, MemoryIsAsEstimated) {
     EXPECT_LT(result.recall->share, 1);
     if (step > 0) continue;
     testing::expect_memory(estimate_memory(runner.experiment, program::StepShape(runner.experiment),
-                                           plan.program, plan.ticks),
+                                           plan.program, plan.tick_plans),
                            runner.ledger);
   }
 }
@@ -287,11 +287,11 @@ TEST(Executor, MemoryOfLayerClassesIsAsEstimated) {
                               {{40, 30, 0}, {40, 30, 0}, {40, 30, 0}, {40, 30, 0}}};
   RankState<float> runner(e, *world);
   const auto plan = runner.plan(0);
-  EXPECT_GT(program::PlanIndex(program::StepShape(e), plan.ticks).classes(), 2);
+  EXPECT_GT(program::PlanIndex(program::StepShape(e), plan.tick_plans).classes(), 2);
   runner.tracer.begin_step(0);
   const StepResult result = runner.executor.run(plan);
   testing::expect_memory(
-      estimate_memory(runner.experiment, program::StepShape(e), plan.program, plan.ticks),
+      estimate_memory(runner.experiment, program::StepShape(e), plan.program, plan.tick_plans),
       runner.ledger);
   const auto kept = [&](int layer) {
     std::int64_t pairs = 0;
@@ -343,7 +343,7 @@ void expect_memory_as_estimated(config::Recompute recompute, config::Overlap ove
   runner.tracer.begin_step(0);
   runner.executor.run(plan);
   testing::expect_memory(estimate_memory(runner.experiment, program::StepShape(runner.experiment),
-                                         plan.program, plan.ticks),
+                                         plan.program, plan.tick_plans),
                          runner.ledger);
 }
 

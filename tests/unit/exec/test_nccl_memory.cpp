@@ -26,8 +26,8 @@ class Setting {
 
 std::int64_t nccl_mib(const config::Experiment& e, Rank rank) {
   const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
-  const auto ticks = program::plan_ticks(e, data::Packer(*corpus, e).batch(0));
-  return nccl_bytes(program::StepShape(e), rank, ticks) / kMiB;
+  const auto tick_plans = program::plan_ticks(e, data::Packer(*corpus, e).batch(0));
+  return nccl_bytes(program::StepShape(e), rank, tick_plans) / kMiB;
 }
 
 /// Of each kind, as many as a rank can have.

@@ -83,10 +83,10 @@ inline StepShape outline_of(int trainers, int servers, int layers, int ticks) {
 }
 
 inline std::vector<Program> make_programs(const StepShape& step_shape,
-                                          const std::vector<TickPlans>& ticks) {
+                                          const std::vector<TickPlans>& tick_plans) {
   std::vector<Program> programs;
   for (Rank rank = 0; rank < step_shape.layout.ranks(); ++rank) {
-    programs.push_back(make_program(step_shape, rank, ticks));
+    programs.push_back(make_program(step_shape, rank, tick_plans));
   }
   return programs;
 }
@@ -149,13 +149,13 @@ struct RandomStep {
     plan::test::Draw draw(seed);
     experiment = random_experiment(draw);
     const data::Packer packer(Lengths(seed), experiment);
-    ticks = plan_ticks(experiment, packer.batch(0));
+    tick_plans = plan_ticks(experiment, packer.batch(0));
     step_shape.emplace(experiment);
-    programs = make_programs(*step_shape, ticks);
+    programs = make_programs(*step_shape, tick_plans);
   }
   config::Experiment experiment;
   std::optional<StepShape> step_shape;
-  std::vector<TickPlans> ticks;
+  std::vector<TickPlans> tick_plans;
   std::vector<Program> programs;
 };
 

@@ -18,8 +18,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(Program, OfTheTrainerThatGivesATaskAway) {
-  const std::vector ticks = {test::one_move()};
-  EXPECT_THAT(lines(make_program(outline_of(2, 0, 1, 1), 0, ticks)),
+  const std::vector tick_plans = {test::one_move()};
+  EXPECT_THAT(lines(make_program(outline_of(2, 0, 1, 1), 0, tick_plans)),
               ElementsAre("tick 0 forward load",                           //
                           "tick 0 forward embed",                          //
                           "tick 0 layer 0 forward attention_inputs",       //
@@ -44,8 +44,8 @@ TEST(Program, OfTheTrainerThatGivesATaskAway) {
 }
 
 TEST(Program, OfADedicatedServerIsAttentionAlone) {
-  const std::vector ticks = {test::one_server()};
-  EXPECT_THAT(lines(make_program(outline_of(1, 1, 1, 1), 1, ticks)),
+  const std::vector tick_plans = {test::one_server()};
+  EXPECT_THAT(lines(make_program(outline_of(1, 1, 1, 1), 1, tick_plans)),
               ElementsAre("tick 0 layer 0 forward post stage 0",          //
                           "tick 0 layer 0 forward wait stage 0",          //
                           "tick 0 layer 0 forward attend stage 0",        //
@@ -57,15 +57,15 @@ TEST(Program, OfADedicatedServerIsAttentionAlone) {
 }
 
 TEST(Program, OfAnIdleDedicatedServerIsEmpty) {
-  const std::vector ticks = {test::one_server()};
-  EXPECT_THAT(make_program(outline_of(1, 2, 3, 1), 2, ticks).instructions, IsEmpty());
+  const std::vector tick_plans = {test::one_server()};
+  EXPECT_THAT(make_program(outline_of(1, 2, 3, 1), 2, tick_plans).instructions, IsEmpty());
 }
 
 TEST(Program, RunsLayersBackwardAndTicksInOrder) {
-  const std::vector ticks = {test::one_move(), test::one_move()};
+  const std::vector tick_plans = {test::one_move(), test::one_move()};
   std::vector<std::tuple<int, Pass, int>> found;
   for (const Instruction& instruction :
-       make_program(outline_of(2, 0, 3, 2), 0, ticks).instructions) {
+       make_program(outline_of(2, 0, 3, 2), 0, tick_plans).instructions) {
     if (instruction.operation == Operation::attend) {
       found.emplace_back(instruction.tick, instruction.pass, instruction.layer);
     }
@@ -86,10 +86,10 @@ TEST(Program, HalvesTakeTurns) {
   e.batch.tokens = 16;
   e.parallel.data = 2;
   e.attention.overlap = config::Overlap::ping_pong;
-  std::vector<TickPlans> ticks = {test::one_move(), test::one_move()};
-  ticks[1].half = 1;
+  std::vector<TickPlans> tick_plans = {test::one_move(), test::one_move()};
+  tick_plans[1].half = 1;
   std::string order;  // of what rank 1 does in the forward pass; capital: the second half
-  for (const Instruction& instruction : make_program(StepShape(e), 1, ticks).instructions) {
+  for (const Instruction& instruction : make_program(StepShape(e), 1, tick_plans).instructions) {
     if (instruction.pass != Pass::forward) break;
     using enum Operation;
     const std::map<Operation, char> letters = {
@@ -133,8 +133,8 @@ TEST(Program, BuffersAreThoseThatTheScheduleNeeds) {
                           : chunks > 1      ? config::PipelineSchedule::interleaved
                                             : config::PipelineSchedule::one_f_one_b;
     const StepShape step_shape(e);
-    const std::vector<TickPlans> ticks(step_shape.ticks().size());
-    return make_program(step_shape, rank, ticks).buffers;
+    const std::vector<TickPlans> tick_plans(step_shape.ticks().size());
+    return make_program(step_shape, rank, tick_plans).buffers;
   };
   for (Rank stage = 0; stage < 4; ++stage) {
     EXPECT_EQ(buffers("1f1b", 1, stage), 4 - stage);

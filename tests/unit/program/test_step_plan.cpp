@@ -38,10 +38,10 @@ void expect_equal(const StepPlan& a, const StepPlan& b) {
   EXPECT_EQ(a.program.rank, b.program.rank);
   EXPECT_EQ(a.program.instructions, b.program.instructions);
   EXPECT_EQ(a.batch.lengths(), b.batch.lengths());
-  ASSERT_EQ(a.ticks.size(), b.ticks.size());
-  for (std::size_t tick = 0; tick < a.ticks.size(); ++tick) {
+  ASSERT_EQ(a.tick_plans.size(), b.tick_plans.size());
+  for (std::size_t tick = 0; tick < a.tick_plans.size(); ++tick) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
-      EXPECT_EQ(plan::hash(a.ticks[tick].of(pass)), plan::hash(b.ticks[tick].of(pass)));
+      EXPECT_EQ(plan::hash(a.tick_plans[tick].of(pass)), plan::hash(b.tick_plans[tick].of(pass)));
     }
   }
 }
@@ -61,7 +61,7 @@ TEST(StepPlan, CapacitiesOfAPoolAreThoseOfTheSlowestRanks) {
   one.experiment.attention.capacity = {{1.0, 70.0}, {5.0, 150.0}, {6.0, 40.0}};
   const StepPlan made = plan_step(one.experiment, one.packer(), 0, 0);
   const std::vector<std::int64_t> wanted = {70, 100, 100, 40};  // ranks 4 and 5 serve as 100
-  EXPECT_EQ(made.ticks.front().forward.workload.capacities, wanted);
+  EXPECT_EQ(made.tick_plans.front().forward.workload.capacities, wanted);
 }
 
 /// Packing finds a rank's replica by itself: as the layout does.
@@ -94,7 +94,7 @@ TEST(StepPlan, RanksAgreeOnTheHashAndDifferInTheirPrograms) {
     hashes.insert(plan.hash);
     EXPECT_EQ(plan.program.rank, rank);
     EXPECT_EQ(plan.program.instructions,
-              make_program(StepShape(one.experiment), rank, plan.ticks).instructions);
+              make_program(StepShape(one.experiment), rank, plan.tick_plans).instructions);
   }
   EXPECT_EQ(hashes.size(), 1U);
 }
@@ -126,9 +126,9 @@ TEST(StepPlan, TicksCoverTheBatchWithValidPlans) {
     const data::Packer packer = one.packer();
     for (std::int64_t step = 0; step < 4; ++step) {
       const StepPlan plan = plan_step(one.experiment, packer, 0, step);
-      ASSERT_EQ(plan.ticks.size(), 2U);
+      ASSERT_EQ(plan.tick_plans.size(), 2U);
       std::int64_t tokens = 0;
-      for (const TickPlans& tick : plan.ticks) {
+      for (const TickPlans& tick : plan.tick_plans) {
         EXPECT_THAT(plan::violations(tick.forward), IsEmpty());
         EXPECT_THAT(plan::mirror_violations(tick.forward, tick.backward), IsEmpty());
         for (const std::int64_t length : tick.forward.workload.lengths) tokens += length;
@@ -143,11 +143,11 @@ TEST(StepPlan, PlanTicksMakesTheSamePlans) {
   const Case one;
   const data::Packer packer = one.packer();
   const StepPlan plan = plan_step(one.experiment, packer, 0, 5);
-  const std::vector<TickPlans> ticks = plan_ticks(one.experiment, packer.batch(5));
-  ASSERT_EQ(ticks.size(), plan.ticks.size());
-  for (std::size_t tick = 0; tick < ticks.size(); ++tick) {
-    EXPECT_EQ(plan::hash(ticks[tick].forward), plan::hash(plan.ticks[tick].forward));
-    EXPECT_EQ(plan::hash(ticks[tick].backward), plan::hash(plan.ticks[tick].backward));
+  const std::vector<TickPlans> tick_plans = plan_ticks(one.experiment, packer.batch(5));
+  ASSERT_EQ(tick_plans.size(), plan.tick_plans.size());
+  for (std::size_t tick = 0; tick < tick_plans.size(); ++tick) {
+    EXPECT_EQ(plan::hash(tick_plans[tick].forward), plan::hash(plan.tick_plans[tick].forward));
+    EXPECT_EQ(plan::hash(tick_plans[tick].backward), plan::hash(plan.tick_plans[tick].backward));
   }
 }
 

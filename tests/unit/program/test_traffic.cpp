@@ -20,7 +20,7 @@ template <typename Check>
 void for_each_plan(Check check) {
   for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
     const RandomStep step(seed);
-    for (const TickPlans& tick : step.ticks) {
+    for (const TickPlans& tick : step.tick_plans) {
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         check(tick.of(pass), pass, tick.traffic(pass));
       }

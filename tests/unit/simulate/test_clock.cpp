@@ -49,14 +49,14 @@ TickPlans sized_move() {
 TEST(Clock, TwoRanksByHand) {
   const config::Experiment e = program::test::experiment_of(2, 0, 1, 1);
   const StepShape step_shape(e);
-  const std::vector<TickPlans> ticks = {sized_move()};
+  const std::vector<TickPlans> tick_plans = {sized_move()};
   const Costs costs(one_second_tasks(), e, step_shape.layout);
   std::vector<std::pair<double, double>> waits[2];
   const auto observe = [&](const Span& span) {
     if (span.what == Activity::wait) waits[span.rank].emplace_back(span.begin, span.end);
   };
   const Result result =
-      simulate(e, step_shape, make_programs(step_shape, ticks), ticks, costs, observe);
+      simulate(e, step_shape, make_programs(step_shape, tick_plans), tick_plans, costs, observe);
   using Waits = std::vector<std::pair<double, double>>;
   EXPECT_EQ(waits[0], (Waits{{1, 4}, {6.5, 11.5}}));
   EXPECT_EQ(waits[1], (Waits{{1, 1.75}, {6.5, 7.25}}));
@@ -118,8 +118,8 @@ TEST(Clock, OneTensorRankStandsForAll) {
       if (step.step_shape->layout.tensor_of(program.rank) == 0) lead.push_back(program);
     }
     const Result all =
-        simulate(step.experiment, *step.step_shape, step.programs, step.ticks, costs);
-    const Result one = simulate(step.experiment, *step.step_shape, lead, step.ticks, costs);
+        simulate(step.experiment, *step.step_shape, step.programs, step.tick_plans, costs);
+    const Result one = simulate(step.experiment, *step.step_shape, lead, step.tick_plans, costs);
     EXPECT_EQ(ends(one), ends(all)) << seed;
     EXPECT_DOUBLE_EQ(one.lower_bound_seconds, all.lower_bound_seconds) << seed;
     for (std::size_t rank = 0; rank < all.ranks.size(); ++rank) {
@@ -137,7 +137,8 @@ TEST(Clock, TwiceAsFastTakesHalfTheTime) {
     const RandomStep step(seed);
     const auto seconds = [&](const Machine& machine) {
       const Costs costs(machine, step.experiment, step.step_shape->layout);
-      return simulate(step.experiment, *step.step_shape, step.programs, step.ticks, costs).seconds;
+      return simulate(step.experiment, *step.step_shape, step.programs, step.tick_plans, costs)
+          .seconds;
     };
     Machine fast = cluster();
     const double once = seconds(fast);
@@ -176,7 +177,7 @@ TEST(Clock, SpansOfARankFollowOneAnother) {
       if (waits) waiting[span.rank] += span.end - span.begin;
     };
     const Result result =
-        simulate(step.experiment, *step.step_shape, step.programs, step.ticks, costs, observe);
+        simulate(step.experiment, *step.step_shape, step.programs, step.tick_plans, costs, observe);
     for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
       const auto key = static_cast<Rank>(rank);
       EXPECT_NEAR(result.ranks[rank].attention, computing[key], 1e-9) << seed;
@@ -192,7 +193,7 @@ TEST(Clock, NoStepBeatsItsLowerBoundOrItsSlowestRank) {
     const RandomStep step(seed);
     const Costs costs(cluster(), step.experiment, step.step_shape->layout);
     const Result result =
-        simulate(step.experiment, *step.step_shape, step.programs, step.ticks, costs);
+        simulate(step.experiment, *step.step_shape, step.programs, step.tick_plans, costs);
     EXPECT_GE(result.seconds, result.lower_bound_seconds) << seed;
     for (const RankTimes& rank : result.ranks) {
       EXPECT_NEAR(rank.busy() + rank.waiting + rank.collectives, rank.end, 1e-9) << seed;
@@ -205,7 +206,8 @@ TEST(Clock, ASlowRankIsSlowAndTheOthersWait) {
   const RandomStep step(3);
   const auto run = [&](const config::Experiment& experiment, std::int64_t number = 0) {
     const Costs costs(cluster(), experiment, step.step_shape->layout);
-    return simulate(experiment, *step.step_shape, step.programs, step.ticks, costs, {}, number);
+    return simulate(experiment, *step.step_shape, step.programs, step.tick_plans, costs, {},
+                    number);
   };
   const Result even = run(e);
   e.cluster.slow_ranks = {{0, 0.5}};
@@ -234,7 +236,7 @@ Computing computing(const RandomStep& step, const config::Experiment& experiment
     sums[span.rank][span.instruction->tick < 0 ? 2 : backward ? 1 : 0] += span.end - span.begin;
   };
   const Costs costs(cluster(), experiment, step.step_shape->layout);
-  simulate(experiment, *step.step_shape, step.programs, step.ticks, costs, observe, number);
+  simulate(experiment, *step.step_shape, step.programs, step.tick_plans, costs, observe, number);
   return sums;
 }
 
@@ -275,7 +277,7 @@ TEST(Clock, APauseIsOneOperationOfItsRank) {
   double still = 0;
   const auto observe = [&](const Span& span) { still += span.still; };
   const Costs costs(cluster(), e, step.step_shape->layout);
-  simulate(e, *step.step_shape, step.programs, step.ticks, costs, observe, 1);
+  simulate(e, *step.step_shape, step.programs, step.tick_plans, costs, observe, 1);
   EXPECT_EQ(still, 5.0);
   Computing paused = computing(step, e, 1);
   EXPECT_NEAR(paused[0][0], even.at(0)[0] + 5.0, 1e-9);

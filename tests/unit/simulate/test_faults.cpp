@@ -30,12 +30,12 @@ struct Setting {
   Setting(int trainers, int servers, int layers, int ticks)
       : experiment(program::test::experiment_of(trainers, servers, layers, ticks)),
         step_shape(experiment) {}
-  std::vector<Program> programs(const std::vector<TickPlans>& ticks) const {
-    return program::test::make_programs(step_shape, ticks);
+  std::vector<Program> programs(const std::vector<TickPlans>& tick_plans) const {
+    return program::test::make_programs(step_shape, tick_plans);
   }
   std::vector<std::string> faults(const std::vector<Program>& programs,
-                                  const std::vector<TickPlans>& ticks) const {
-    return simulate::faults(experiment, step_shape, programs, ticks);
+                                  const std::vector<TickPlans>& tick_plans) const {
+    return simulate::faults(experiment, step_shape, programs, tick_plans);
   }
   config::Experiment experiment;
   StepShape step_shape;
@@ -57,9 +57,10 @@ TEST(Faults, NoneInProgramsOfRealPlans) {
   int exchanges = 0;
   for (std::uint64_t seed = 0; seed < (cadenza::testing::kSanitized ? 60 : 200); ++seed) {
     const RandomStep step(seed);
-    EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.ticks), IsEmpty())
+    EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.tick_plans),
+                IsEmpty())
         << seed;
-    for (const TickPlans& tick : step.ticks) {
+    for (const TickPlans& tick : step.tick_plans) {
       for (const plan::Stage& stage : tick.forward.stages) exchanges += !stage.moves.empty();
     }
   }
@@ -67,9 +68,9 @@ TEST(Faults, NoneInProgramsOfRealPlans) {
 }
 
 TEST(Faults, AnyRemovedPostIsFoundOnBothSides) {
-  const std::vector ticks = {one_move(), one_move()};
-  const std::vector<Program> sound = Setting(2, 0, 2, 2).programs(ticks);
-  ASSERT_THAT(Setting(2, 0, 2, 2).faults(sound, ticks), IsEmpty());
+  const std::vector tick_plans = {one_move(), one_move()};
+  const std::vector<Program> sound = Setting(2, 0, 2, 2).programs(tick_plans);
+  ASSERT_THAT(Setting(2, 0, 2, 2).faults(sound, tick_plans), IsEmpty());
   int removed = 0;
   for (std::size_t rank = 0; rank < 2; ++rank) {
     for (std::size_t i = 0; i < sound[rank].instructions.size(); ++i) {
@@ -78,7 +79,7 @@ TEST(Faults, AnyRemovedPostIsFoundOnBothSides) {
       std::vector<Program> broken = sound;
       broken[rank].instructions.erase(broken[rank].instructions.begin() +
                                       static_cast<std::ptrdiff_t>(i));
-      EXPECT_THAT(Setting(2, 0, 2, 2).faults(broken, ticks),
+      EXPECT_THAT(Setting(2, 0, 2, 2).faults(broken, tick_plans),
                   ElementsAre(StartsWith("rank 0"), StartsWith("rank 1")))
           << to_string(sound[rank].instructions[i]);
       ++removed;
@@ -88,12 +89,12 @@ TEST(Faults, AnyRemovedPostIsFoundOnBothSides) {
 }
 
 TEST(Faults, AWaitWhosePeerNeverPostsIsNamed) {
-  const std::vector ticks = {one_move()};
+  const std::vector tick_plans = {one_move()};
   const Setting setting(2, 0, 1, 1);
-  std::vector<Program> programs = setting.programs(ticks);
+  std::vector<Program> programs = setting.programs(tick_plans);
   Instructions& instructions = programs[1].instructions;
   instructions.erase(find(programs[1], Operation::post_results, Pass::backward, 2));
-  EXPECT_THAT(setting.faults(programs, ticks),
+  EXPECT_THAT(setting.faults(programs, tick_plans),
               ElementsAre(HasSubstr("rank 0 never gets past operation 14: "
                                     "tick 0 layer 0 backward wait_results stage 2"),
                           HasSubstr("rank 1 never gets past operation 19: "
@@ -101,24 +102,24 @@ TEST(Faults, AWaitWhosePeerNeverPostsIsNamed) {
 }
 
 TEST(Faults, AServerThatEndsEarlyHoldsItsTrainerUp) {
-  const std::vector ticks = {one_server()};
+  const std::vector tick_plans = {one_server()};
   const Setting setting(1, 1, 1, 1);
-  std::vector<Program> programs = setting.programs(ticks);
+  std::vector<Program> programs = setting.programs(tick_plans);
   programs[1].instructions.resize(4);  // it leaves after the forward pass
-  EXPECT_THAT(setting.faults(programs, ticks),
+  EXPECT_THAT(setting.faults(programs, tick_plans),
               ElementsAre(HasSubstr("backward wait_results stage 1")));
   programs.pop_back();  // it was never there
-  EXPECT_THAT(setting.faults(programs, ticks),
+  EXPECT_THAT(setting.faults(programs, tick_plans),
               ElementsAre(HasSubstr("forward wait_results stage 1")));
 }
 
 TEST(Faults, WaitBeforePostIsFound) {
-  const std::vector ticks = {one_move()};
+  const std::vector tick_plans = {one_move()};
   const Setting setting(2, 0, 1, 1);
-  std::vector<Program> programs = setting.programs(ticks);
+  std::vector<Program> programs = setting.programs(tick_plans);
   std::iter_swap(find(programs[0], Operation::post_results, Pass::forward, 2),
                  find(programs[0], Operation::wait_results, Pass::forward, 2));
-  EXPECT_THAT(setting.faults(programs, ticks),
+  EXPECT_THAT(setting.faults(programs, tick_plans),
               ElementsAre(HasSubstr("rank 0 never gets past operation 5: tick 0 layer 0 forward "
                                     "wait_results stage 2"),
                           // what it sends lies where the backward pass begins
@@ -127,7 +128,7 @@ TEST(Faults, WaitBeforePostIsFound) {
 
 TEST(Faults, ACycleOfWaitsIsFound) {
   // Rank 0 ends the first tick before it posts the second; rank 1 the other way round.
-  const std::vector ticks = {one_move(), one_move()};
+  const std::vector tick_plans = {one_move(), one_move()};
   const Setting setting(2, 0, 1, 2);
   const auto exchange = [](int tick) {
     Instruction post{
@@ -144,61 +145,61 @@ TEST(Faults, ACycleOfWaitsIsFound) {
     for (const Instruction& instruction : exchange(1 - tick))
       programs[1].instructions.push_back(instruction);
   }
-  EXPECT_THAT(setting.faults(programs, ticks),
+  EXPECT_THAT(setting.faults(programs, tick_plans),
               ElementsAre("rank 0 never gets past operation 2: tick 1 layer 0 forward post stage 1",
                           "rank 1 never gets past operation 1: "
                           "tick 1 layer 0 forward wait stage 1"));
   // With both posts first there is none.
   for (Program& program : programs) std::swap(program.instructions[1], program.instructions[2]);
-  EXPECT_THAT(setting.faults(programs, ticks), IsEmpty());
+  EXPECT_THAT(setting.faults(programs, tick_plans), IsEmpty());
 }
 
 TEST(Faults, ARankThatSkipsACollectiveIsFound) {
-  const std::vector ticks = {one_move()};
+  const std::vector tick_plans = {one_move()};
   const Setting setting(2, 0, 1, 1);
-  std::vector<Program> programs = setting.programs(ticks);
+  std::vector<Program> programs = setting.programs(tick_plans);
   programs[1].instructions.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
-  EXPECT_THAT(setting.faults(programs, ticks),
+  EXPECT_THAT(setting.faults(programs, tick_plans),
               ElementsAre("rank 0 never gets past operation 18: backward reduce_gradients",
                           "rank 1 never gets past operation 20: backward gradient_norm"));
   programs[0].instructions.erase(find(programs[0], Operation::reduce_gradients, Pass::backward));
-  EXPECT_THAT(setting.faults(programs, ticks), IsEmpty());
+  EXPECT_THAT(setting.faults(programs, tick_plans), IsEmpty());
 }
 
 TEST(Faults, ACollectiveTooManyIsFound) {
-  const std::vector ticks = {one_move()};
+  const std::vector tick_plans = {one_move()};
   const Setting setting(2, 0, 1, 1);
-  std::vector<Program> programs = setting.programs(ticks);
+  std::vector<Program> programs = setting.programs(tick_plans);
   programs[0].instructions.push_back(
       {.operation = Operation::reduce_gradients, .pass = Pass::backward});
-  EXPECT_THAT(setting.faults(programs, ticks),
+  EXPECT_THAT(setting.faults(programs, tick_plans),
               ElementsAre("rank 0 never gets past operation 21: backward reduce_gradients"));
 }
 
 TEST(Faults, WhatNobodyReceivesIsFound) {
-  const std::vector ticks = {one_move()};
+  const std::vector tick_plans = {one_move()};
   const Setting setting(2, 0, 1, 1);
-  std::vector<Program> programs = setting.programs(ticks);
+  std::vector<Program> programs = setting.programs(tick_plans);
   // Rank 1 sends its last results; the owner neither posts nor waits for them, so nobody is stuck.
   Instructions& instructions = programs[0].instructions;
   instructions.erase(find(programs[0], Operation::post_results, Pass::backward, 2));
   instructions.erase(find(programs[0], Operation::wait_results, Pass::backward, 2));
-  EXPECT_THAT(setting.faults(programs, ticks),
+  EXPECT_THAT(setting.faults(programs, tick_plans),
               ElementsAre("rank 1: rank 0 never receives what it posts: tick 0 layer 0 backward "
                           "stage 2 results"));
 }
 
 TEST(Faults, CollectiveAndWaitCrossedIsFound) {
   // Rank 1 reduces before it posts what rank 0 needs in order to reach its own reduction.
-  const std::vector ticks = {one_move()};
+  const std::vector tick_plans = {one_move()};
   const Setting setting(2, 0, 1, 1);
-  std::vector<Program> programs = setting.programs(ticks);
+  std::vector<Program> programs = setting.programs(tick_plans);
   Instructions& instructions = programs[1].instructions;
   const Instruction reduce = *find(programs[1], Operation::reduce_gradients, Pass::backward);
   instructions.erase(find(programs[1], Operation::reduce_gradients, Pass::backward));
   instructions.insert(find(programs[1], Operation::post_results, Pass::backward, 2), reduce);
   EXPECT_THAT(
-      setting.faults(programs, ticks),
+      setting.faults(programs, tick_plans),
       ElementsAre(HasSubstr("backward wait_results stage 2"), HasSubstr("reduce_gradients")));
 }
 
@@ -221,7 +222,7 @@ TEST(Faults, FaultsInProgramsOfRealPlansAreFound) {
     const auto [rank, i] = draw.of(posts);
     Instructions& instructions = step.programs[rank].instructions;
     instructions.erase(instructions.begin() + static_cast<std::ptrdiff_t>(i));
-    EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.ticks),
+    EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.tick_plans),
                 Not(IsEmpty()))
         << seed;
     ++planted;

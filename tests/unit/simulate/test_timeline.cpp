@@ -55,10 +55,10 @@ Machine free_messages() {
 
 Result predict(const config::Experiment& e, const data::Corpus& corpus, const Machine& machine) {
   const data::Packer packer(corpus, e);
-  const std::vector<TickPlans> ticks = plan_ticks(e, packer.batch(0));
+  const std::vector<TickPlans> tick_plans = plan_ticks(e, packer.batch(0));
   const StepShape step_shape(e);
   const Costs costs(machine, e, step_shape.layout);
-  return simulate(e, step_shape, make_programs(step_shape, ticks), ticks, costs);
+  return simulate(e, step_shape, make_programs(step_shape, tick_plans), tick_plans, costs);
 }
 
 Result predict(const config::Experiment& e, const Machine& machine) {
@@ -158,14 +158,14 @@ TEST(Simulator, PingPongHidesTransfersThatOneStreamExposes) {
 TEST(Simulator, ADeadlockIsAnError) {
   const config::Experiment e = experiment(2, 1, 2);
   const data::Packer packer(OneLength(256), e);
-  const std::vector<TickPlans> ticks = plan_ticks(e, packer.batch(0));
+  const std::vector<TickPlans> tick_plans = plan_ticks(e, packer.batch(0));
   const StepShape step_shape(e);
-  std::vector<Program> programs = make_programs(step_shape, ticks);
+  std::vector<Program> programs = make_programs(step_shape, tick_plans);
   const Costs costs(Machine{}, e, step_shape.layout);
   std::erase_if(programs[0].instructions, [](const Instruction& instruction) {
     return instruction.operation == Operation::send;
   });
-  EXPECT_THROW(simulate(e, step_shape, programs, ticks, costs), Error);
+  EXPECT_THROW(simulate(e, step_shape, programs, tick_plans, costs), Error);
 }
 
 }  // namespace
