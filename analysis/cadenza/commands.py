@@ -36,7 +36,7 @@ _MOST = 40  # rows of a table of steps
 
 @dataclass
 class _Attempt:
-    """At a command."""
+    """One run of a command: what its readers of runs share."""
 
     whole: bool = False  # files are read to their end when a run is opened
     told: set[str] = field(default_factory=set)  # warnings

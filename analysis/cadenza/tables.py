@@ -24,7 +24,7 @@ PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "attention_wait": "attn wait", "pipeline_bubble": "bubble",
                 "tensor_parallel_wait": "tp wait", "data_parallel_wait": "dp wait",
                 "other": "other"}
-_TEXT_WIDTH = 28  # columns that a text finds at least; it goes on in the next line
+_TEXT_WIDTH = 28  # least width of a column of text, which wraps
 _NOTHING = 1e-12  # of any unit: what is less is left over from rounding
 _WHICH = ("rank", "step", "layer", "microbatch")  # numbers of things; -1: none of them
 _UNITS = {"seconds": seconds, "share": share, "fraction": share, "bytes": byte_count}

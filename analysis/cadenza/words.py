@@ -77,5 +77,5 @@ def role_name(role: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """So many characters of it."""
+    """Cuts to `most` characters and adds an ellipsis."""
     return text if len(text) <= most else f"{text[:most]}…"

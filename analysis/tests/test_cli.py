@@ -12,11 +12,9 @@ from conftest import steps_of, two_ranks
 from trace_files import ATTENTION, DENSE, Rank, write_run
 
 import cadenza
+from cadenza.cli import _parser
 from cadenza.colours import LABEL_COLOURS
 from cadenza.timeline.panels import choose_step, panel
-
-COMMANDS = ("report", "summary", "stragglers", "bubbles", "compare", "check", "export", "plan",
-            "sweep", "timeline")
 
 
 @pytest.fixture
@@ -216,7 +214,8 @@ def test_exit_codes_of_the_process(run, code, cli):
 
 
 def test_help(cli):
-    for command in ((), *((name,) for name in COMMANDS)):
+    commands = next(one for one in _parser()._actions if one.choices)
+    for command in ((), *((name,) for name in commands.choices)):
         done = cli(*command, "--help")
         assert done.returncode == 0 and "usage: cadenza-analyze" in done.stdout
 

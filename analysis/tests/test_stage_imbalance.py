@@ -117,10 +117,10 @@ def test_trainers_beside_dedicated_servers_are_left_out():
 def test_pipeline_stages_with_pools_of_their_own_do_not_wait_for_one_another():
     rows = [attend(0, 0, 1, 0), attend(1, 0, 3, 0), attend(2, 0, 5, 0), attend(3, 0, 5, 0)]
     columns = {"pipeline": [0, 0, 1, 1]}
-    own = passes_of(rows, {"attention": {"placement": "ring"}}, **columns)
+    own = passes_of(rows, {"parallel": {"schedule": "1f1b"}}, **columns)
     assert own["pipeline"].tolist() == [0, 1]
     assert own["worker"].tolist() == pytest.approx([1.5, 1])
-    shared = {"attention": {"placement": "cad"}, "parallel": {"schedule": "auto"}}
+    shared = {"parallel": {"schedule": "phase_aligned"}}
     assert passes_of(rows, shared, **columns)["worker"].tolist() == pytest.approx([5 / 3.5])
 
 

@@ -10,7 +10,8 @@ namespace cadenza::kernels::cpu {
 
 /// Running maximum ("peak") of a row that has seen no key.
 inline constexpr float kEmpty = -__builtin_inff();
-/// Smallest peak of a row that has seen a key: scores that overflow to -inf leave a trace.
+/// Smallest peak of a row that has seen a key: tells a row whose scores all overflowed to -inf from
+/// one that saw no key.
 inline constexpr float kLeast = -__FLT_MAX__;
 
 /// Keys of a tile as seen by one panel of queries.

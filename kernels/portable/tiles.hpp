@@ -178,9 +178,8 @@ struct KeyStep {
   Range queries;           ///< tokens
   std::int64_t begin = 0;  ///< first key
   int keys = 0;
-  int first_row =
-      0;  ///< rows [first_row, last_row) of the unit's tile take part; a multiple of a block
-  int last_row = 0;
+  int first_row = 0;  ///< first row of the unit's tile that takes part; a multiple of a block
+  int last_row = 0;   ///< the row after the last one
 };
 
 /// Calls visit(KeyStep) for every tile of keys that some query of `task` in the unit's tile sees.

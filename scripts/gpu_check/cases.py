@@ -44,7 +44,7 @@ run: {steps: 5, timeout: 60}
 # Transport, ranks, type; and how far a loss may be from the host's in float64, relative: ten and
 # more times what the host's own are (1e-15, 2e-9, 5e-5).
 LOSS_CASES = [("staged", 2, "float64"), ("staged", 2, "float32"), ("staged", 2, "bfloat16"),
-              ("nccl", 1, "float64"), ("nccl", 1, "float32"), ("nccl", 1, "bfloat16")]
+              ("auto", 1, "float64"), ("auto", 1, "float32"), ("auto", 1, "bfloat16")]
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6, "bfloat16": 5e-4}
 
 MIXED = [32768, 16384, 8192, 4096, 2048, 1024, 512, 512]  # 64K tokens

@@ -38,8 +38,8 @@ class CutCorpus : public Corpus {
   std::vector<std::int64_t> first_;  // first piece of each whole document
 };
 
-/// Returns `corpus` itself where no document is longer than `max_document` or that is 0, else a
-/// CutCorpus.
+/// Returns `corpus` itself where no document is longer than `max_document` (or that is 0, which no
+/// experiment has that was read), else a CutCorpus.
 std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document);
 
 // --- Packing by cost ---

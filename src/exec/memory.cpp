@@ -76,8 +76,8 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.communication += streams * (rows / layout.tensor() * e.model.d_model * sum);
 }
 
-/// Returns the connection ends of one half's attention: the other ranks to which this one sends or
-/// from which it receives.
+/// Returns the connection ends of one half's attention: the number of other ranks to which this one
+/// sends, plus that of those from which it receives.
 std::int64_t attention_ends(std::span<const program::TickPlans> tick_plans, Rank in_pool, int half,
                             bool results) {
   std::set<std::pair<Rank, bool>> ends;

@@ -106,8 +106,8 @@ namespace {
 
 using Seconds = std::vector<double>;  // by rank
 
-/// What the ports of the ranks are busy for with some moves of a stage, and their processors with
-/// the copies.
+/// Seconds for which some moves of a stage occupy the ranks' ports, and their copies the
+/// processors.
 struct Transfers {
   explicit Transfers(int ranks)
       : sent(static_cast<std::size_t>(ranks), 0.0),
@@ -132,8 +132,8 @@ class PassTime {
     count_sharers();
   }
 
-  /// Every message is waited for, stage by stage. Inputs leave their home as soon as they are
-  /// there, results when the tasks before are done.
+  /// Every message is waited for, stage by stage. Inputs leave their home as soon as it has
+  /// computed them, results when the tasks before are done.
   double exposed() const {
     const Seconds home = rest_of_layer();
     Seconds done = home;
@@ -147,7 +147,8 @@ class PassTime {
     return std::ranges::max(done);
   }
 
-  /// Of the slowest rank without its messages' time under way, and of the busiest ports.
+  /// `computing`: the slowest rank's tasks, layer and copies; `moving`: the busiest ports, summed
+  /// over stages.
   struct Hidden {
     double computing = 0;
     double moving = 0;

@@ -16,7 +16,7 @@ _HOST = 3  # a kind of piece beside those of nodes
 
 
 def critical_path(graph: StepGraph) -> pd.DataFrame:
-    """Pieces without a gap between them, in the order of time, that sum to the step's time.
+    """Contiguous pieces, in the order of time, that sum to the step's time.
 
     It goes back from the operation that ends last: where a rank waited, to the rank that came last
     and from there on; the piece between is the message (or collective), of the rank that waited.
@@ -68,7 +68,7 @@ def _deciding(graph: StepGraph) -> np.ndarray:
 
 
 def _last_posters(graph: StepGraph) -> np.ndarray:
-    """Per meeting the row of the post that came last; of several, one that nothing is open of."""
+    """Per meeting the row of the post that came last; of several, one whose operation has ended."""
     meetings = graph.meetings
     open_ = meetings.post_time - graph.lanes.end[meetings.post_node]
     ready = np.full(meetings.count, np.iinfo(np.int64).min)

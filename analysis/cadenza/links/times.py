@@ -3,8 +3,8 @@
 took, and how long it usually takes.
 
 Usual is what the machine gives, where the run's trace says it (simulated runs). Else it is what is
-usual for messages of the same kind (category, inside a node or between nodes, size) between other
-ranks: the median of three pairs or more; of two, the faster.
+usual for messages of the same kind (category, inside a node or between nodes, size), over all pairs
+of ranks: the median of three pairs or more; of two, the faster.
 """
 
 from __future__ import annotations

@@ -64,9 +64,7 @@ def serving_ranks(ranks: pd.DataFrame) -> list[int]:
 def pipelines_of(ranks: pd.DataFrame, config: dict) -> pd.Series:
     """By serving rank: the pipeline stage whose layers it computes, or 0 where servers compute the
     layers of all stages at once (schedule phase_aligned) or there is one stage."""
-    schedule = config.get("parallel", {}).get("schedule", "auto")
-    placement = config.get("attention", {}).get("placement")
-    shared = schedule == "phase_aligned" or (schedule == "auto" and placement == "cad")
+    shared = config.get("parallel", {}).get("schedule") == "phase_aligned"
     stage = ranks.set_index("rank")["pipeline"].reindex(serving_ranks(ranks))
     return stage * 0 if shared else stage.clip(lower=0)
 

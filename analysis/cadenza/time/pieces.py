@@ -45,7 +45,7 @@ _CODE = {name: code for code, name in enumerate(_NAMES)}
 def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """Pieces of time by what was being done.
 
-    - Of nested events of a lane the innermost counts; the mark of the whole step is left out.
+    - Of nested events of a lane the innermost counts.
     - A blocking communication, and a wait for one, is a wait until the partners are there and a
       transfer after that.
     - A non-blocking message, from post to completion, only holds the time in which data could move:
@@ -61,10 +61,9 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     split = _Splits(events, ranks, members, start)
 
     inside = one_of(events["name"], *TENSOR_COLLECTIVES)
-    of_step = one_of(events["category"], "step")
     messages = events["non_blocking"].to_numpy(bool) & ~inside
-    posted = np.flatnonzero(messages & ~of_step)
-    blocking = np.flatnonzero(~messages & ~of_step)
+    posted = np.flatnonzero(messages)
+    blocking = np.flatnonzero(~messages)
     begin, end = (events[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
     cut, owner = intervals.innermost_of_lanes(
         begin[blocking], end[blocking], _lane_number(events)[blocking]

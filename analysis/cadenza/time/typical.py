@@ -2,7 +2,7 @@
 """Which step stands for all, and which steps are of another kind.
 
 Steps are compared by where their time went: seconds of each part, means over the ranks. A step of
-median time can be one in which nothing was unbalanced, in a run where most are.
+median time can be one in which nothing was unbalanced, in a run where most steps are unbalanced.
 """
 
 from __future__ import annotations

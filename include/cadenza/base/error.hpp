@@ -16,7 +16,7 @@ enum class ExitCode : int {
   internal = 1,       ///< out of memory, or a fault of the program
   usage = 2,          ///< command line or experiment
   data = 3,           ///< corpus, input or output file
-  numerics = 4,       ///< non-finite loss
+  numerics = 4,       ///< non-finite loss or attention, or a calibration that is too noisy
   communication = 5,  ///< transport, or ranks that disagree
 };
 

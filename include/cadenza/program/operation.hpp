@@ -389,8 +389,8 @@ constexpr EventKind tensor_event(Collective collective) {
   return kEvents[at(collective)];
 }
 
-/// Whether it is part of an exchange, which dedicated servers run too: begin_attention, attend,
-/// posts and waits.
+/// Whether it is part of an exchange, which dedicated servers run too: begin_attention, estimate,
+/// attend, posts and waits.
 constexpr bool is_attention(Operation operation) {
   return describe(operation).granularity == Granularity::exchange;
 }

@@ -30,6 +30,8 @@ inline constexpr std::array<Named<Lane>, 3> kLaneNames = {
 namespace flag {
 inline constexpr std::uint8_t kDeviceTimed = 1u << 0;
 inline constexpr std::uint8_t kSimulated = 1u << 1;
+/// On the communication lane, where it may overlap other events. Not that the rank was free:
+/// collectives of tensor groups block the operation around them.
 inline constexpr std::uint8_t kNonBlocking = 1u << 2;
 inline constexpr std::uint8_t kSends = 1u << 3;  ///< this rank sends the message
 }  // namespace flag
@@ -46,13 +48,13 @@ struct Event {
   std::int64_t bytes = 0;        ///< payload of communication
   double flops = 0;              ///< executed, multiply + add = 2
   std::int64_t enqueued_ns = 0;  ///< host enqueue time of a device operation
-  std::int64_t still_ns = -1;    ///< longest time without progress of the rank; -1: not measured
+  std::int64_t still_ns = -1;    ///< time for which the rank stood still; -1: not measured
   std::uint32_t step = 0;
   std::int32_t peer = -1;  ///< world rank of the other end; -1: none or several
   /// Equal on both ends of a message and on all members of a collective; 0: none.
   std::uint32_t flow = 0;
   std::int32_t microbatch = -1;
-  std::int32_t layer = -1;
+  std::int32_t layer = -1;  ///< number among the rank's own layers
   std::int32_t tick = -1;
   std::int32_t stage = -1;
   std::int32_t half = -1;

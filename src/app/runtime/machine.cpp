@@ -196,7 +196,7 @@ config::Transport announce_devices(comm::Communicator& world, const config::Run&
   const bool on_devices = !exec::host_holds_tensors();
   if (!devices.front().uuid.empty()) spdlog::info("devices   {}", describe_devices(devices));
   if (!shared.empty()) spdlog::warn("{}: they take turns", describe_sharing(shared));
-  if (on_devices || run.transport != config::Transport::automatic) {
+  if (world.size() > 1 && (on_devices || run.transport != config::Transport::automatic)) {
     spdlog::info("transport {}", exec::describe_transport(transport));
   }
   return transport;

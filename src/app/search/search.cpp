@@ -397,6 +397,10 @@ Choice search_layout(const config::Experiment& experiment, const data::Packer& p
   }
   const Decisions decisions = decide(choice.experiment, packer, machine);
   choice.experiment.attention.overlap = decisions.overlap;
+  config::Parallel& parallel = choice.experiment.parallel;
+  if (parallel.pipeline > 1) {  // so that those who read the run need not resolve it
+    parallel.schedule = parallel.pipeline_schedule(choice.experiment.attention.placement);
+  }
   choice.decisions = decisions.lines;
   return choice;
 }

@@ -189,7 +189,8 @@ std::string describe_transport(config::Transport transport) {
 std::unique_ptr<DeviceCommunicator> make_device_communicator(comm::Communicator& group,
                                                              config::Transport transport,
                                                              Purpose purpose) {
-  switch (choose_transport(transport, transport == config::Transport::automatic)) {
+  const bool may_share = transport == config::Transport::automatic;  // given by tests only
+  switch (choose_transport(transport, may_share)) {
     case config::Transport::nccl:
       if (group.size() > 1) return std::make_unique<nccl::Communicator>(group, purpose);
       [[fallthrough]];  // a single rank sends nothing that is worth a communicator

@@ -156,16 +156,16 @@ def test_losses_are_those_of_the_host(build, tmp_path, monkeypatch, losses):
     monkeypatch.setattr(cases, "LOSS_CASES", [cases.LOSS_CASES[0], cases.LOSS_CASES[-1]])
     code, parts = in_process(build, tmp_path / "out", "losses", losses=losses)
     assert code == 0, parts
-    assert set(parts["losses"]["figures"]) == {"staged 2 float64", "nccl 1 bfloat16"}
+    assert set(parts["losses"]["figures"]) == {"staged 2 float64", "auto 1 bfloat16"}
 
 
 @pytest.mark.parametrize("off", [1e-9, float("nan")])
 def test_a_wrong_loss_is_found(build, tmp_path, monkeypatch, losses, off):
-    monkeypatch.setattr(cases, "LOSS_CASES", [("nccl", 1, "float64")])
+    monkeypatch.setattr(cases, "LOSS_CASES", [("auto", 1, "float64")])
     wrong = [*losses[:3], losses[3] * (1 + off), *losses[4:]]
     code, parts = in_process(build, tmp_path / "out", "losses", losses=wrong)
     assert (code, parts["losses"]["status"]) == (1, "failed")
-    assert "nccl 1 float64: off by" in parts["losses"]["reason"]
+    assert "auto 1 float64: off by" in parts["losses"]["reason"]
 
 
 def test_steps_are_measured_with_a_trace_and_without(build, tmp_path, monkeypatch):

@@ -388,5 +388,18 @@ TEST(Choose, WhatCannotBeLaidOutIsRefused) {
               StartsWith("attention.placement: found auto, but no layout of 7 trainers"));
 }
 
+TEST(Search, NamesTheScheduleOfStages) {
+  using enum config::PipelineSchedule;
+  const auto schedule = [](const std::string& placement, const std::string& stages) {
+    const config::Experiment e =
+        experiment({"parallel.data=2", "attention.placement=" + placement,
+                    "parallel={data: 2, pipeline: " + stages + ", chunks: 1}"});
+    return choose(e, machine()).experiment.parallel.schedule;
+  };
+  EXPECT_EQ(schedule("cad", "2"), phase_aligned);
+  EXPECT_EQ(schedule("colocated", "2"), one_f_one_b);
+  EXPECT_EQ(schedule("cad", "1"), automatic) << "all schedules are the same";
+}
+
 }  // namespace
 }  // namespace cadenza::app
