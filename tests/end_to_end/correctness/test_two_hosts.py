@@ -112,7 +112,7 @@ FAULTS = {  # whether mpirun ends: it waits for daemons of its own, on hosts tha
 SILENT = (
     rf"no operation completed for {TIMEOUT} s \(run.timeout\): "
     r"rank 2 \(host host-b, process \d+\), rank 3 \(host host-b, process \d+\) do not answer; "
-    r"rank 0, 1 wait for"
+    r"rank 0(, 1 wait| waits) for"
 )
 
 
