@@ -92,8 +92,8 @@ bool gathers_keys(const PlacementTraits& p) {
 bool splits_some_heads(const PlacementTraits& p) {
   return p.keys == KeyPath::head_groups;
 }
-bool has_inner_rings(const PlacementTraits& p) {
-  return p.keys == KeyPath::inner_rings;
+bool passes_keys_on(const PlacementTraits& p) {
+  return p.keys == KeyPath::ring;
 }
 
 bool shares_sequences(const Experiment& e) {
@@ -264,8 +264,8 @@ const Belonging kBelongings[] = {
      CADENZA_USED(splits_some_heads(traits_of(e.attention.placement))),
      CADENZA_CHOICE(attention.placement), placements(splits_some_heads)},
     {CADENZA_KEY(attention.inner_ring),
-     CADENZA_USED(has_inner_rings(traits_of(e.attention.placement))),
-     CADENZA_CHOICE(attention.placement), placements(has_inner_rings)},
+     CADENZA_USED(passes_keys_on(traits_of(e.attention.placement))),
+     CADENZA_CHOICE(attention.placement), placements(passes_keys_on)},
     {CADENZA_KEY(attention.block), CADENZA_USED(is_placed(e, has_blocks)),
      CADENZA_CHOICE(attention.placement), placements(has_blocks)},
     {CADENZA_KEY(attention.tolerance), CADENZA_USED(is_placed(e, moves_attention)),

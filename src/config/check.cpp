@@ -221,7 +221,7 @@ void check_context(const Checker& check, const Experiment& e, HeadsOf heads_of) 
                     "model.heads / parallel.tensor");
     }
   }
-  if (placement.keys == KeyPath::inner_rings) {
+  if (placement.keys == KeyPath::ring) {
     check_divides(check, a.inner_ring, "attention.inner_ring", context, "parallel.context");
   }
 }

@@ -23,9 +23,8 @@ Plan place(const config::Attention& attention, const Workload& workload, const c
     case PlacementKind::zigzag:
     case PlacementKind::striped:
     case PlacementKind::block_striped:
-      return ring(workload);
     case PlacementKind::double_ring:
-      return double_ring(workload, attention.inner_ring);
+      return ring(workload, attention.inner_ring);
     case PlacementKind::ulysses:
       return ulysses(workload);
     case PlacementKind::ulysses_ring:

@@ -115,13 +115,11 @@ std::vector<Hops> key_hops(const config::Experiment& e) {
   if (!known || a.overlap == config::Overlap::ping_pong) return {};
   if (a.shares() != config::Shares::zigzag && a.shares() != config::Shares::striped) return {};
   switch (config::traits_of(a.placement).keys) {
-    case config::KeyPath::ring:
-      return {{context, context - 1, 1, context}};
     case config::KeyPath::head_groups: {
       const std::int64_t positions = context / a.head_parallel;
       return {{positions, positions - 1, a.head_parallel, context}};
     }
-    case config::KeyPath::inner_rings: {
+    case config::KeyPath::ring: {
       const std::int64_t nodes = context / a.inner_ring;
       return {{context, nodes - 1, 1, context}, {context, context - nodes, 1, a.inner_ring}};
     }

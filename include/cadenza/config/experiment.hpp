@@ -201,7 +201,7 @@ struct Attention {
   Sharding sharding = Sharding::zigzag;
   ShardUnit shard_unit = ShardUnit::document;
   std::int64_t head_parallel = 1;  ///< ulysses_ring: ranks of a context group that split the heads
-  std::int64_t inner_ring = 1;     ///< double_ring: ranks of an inner ring, a node
+  std::int64_t inner_ring = 1;     ///< rings: ranks of an inner ring, a node; 1: one ring
   std::int64_t servers = 0;        ///< 0: in_place (every trainer serves); N: dedicated ranks
   bool mixed = false;              ///< with dedicated ranks: trainers serve too
   /// cad: rows of a rank and its planned speed in percent of a usual rank's.

@@ -39,8 +39,7 @@ enum class Shares { given, contiguous, zigzag, striped, block_striped };
 enum class KeyPath {
   planned,      ///< from their homes to the servers of the plan
   gather,       ///< all at once, by attention.gather
-  ring,         ///< from rank to rank
-  inner_rings,  ///< in rings of attention.inner_ring ranks, inside a ring of nodes
+  ring,         ///< from rank to rank, or in rings of attention.inner_ring inside a ring of nodes
   heads,        ///< to the ranks that compute their heads: the group splits the heads
   head_groups,  ///< attention.head_parallel ranks split the heads; a ring over such groups
 };
@@ -63,7 +62,7 @@ inline constexpr auto kPlacements = std::to_array<PlacementTraits>({
     {"block_striped", Reach::group, Shares::block_striped, KeyPath::ring, false},
     {"ulysses", Reach::group, Shares::contiguous, KeyPath::heads, true},
     {"ulysses_ring", Reach::group, Shares::given, KeyPath::head_groups, true},
-    {"double_ring", Reach::group, Shares::given, KeyPath::inner_rings, true},
+    {"double_ring", Reach::group, Shares::given, KeyPath::ring, true},
     {"cad", Reach::pool, Shares::given, KeyPath::planned, true},
     {"auto", Reach::open, Shares::given, KeyPath::planned, false},
 });

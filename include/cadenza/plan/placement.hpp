@@ -56,13 +56,11 @@ Plan colocated(const Workload& workload);
 /// published systems, all from the first to the last that a query of the group sees.
 Plan all_gather(const Workload& workload, config::Gather gather);
 
-/// Passes keys and values round the group, rank by rank. The homes and the order of tokens make it
-/// ring, zigzag, striped or block-striped attention.
-Plan ring(const Workload& workload);
-
-/// Passes keys round rings of `inner_ring` ranks, one ring per node, inside a ring of nodes.
+/// Passes keys and values round rings of `inner_ring` ranks, one per node, inside a ring of nodes;
+/// with 1, as with all ranks of the group, rank by rank round one flat ring. The homes and the order
+/// of tokens make it ring, zigzag, striped or block-striped attention.
 /// @throws Error(usage) where inner_ring does not divide workload.context
-Plan double_ring(const Workload& workload, std::int64_t inner_ring);
+Plan ring(const Workload& workload, std::int64_t inner_ring = 1);
 
 /// Splits the heads of the whole sequence over the ranks of a group (DeepSpeed-Ulysses).
 /// @throws Error(usage) where workload.context does not divide the heads

@@ -61,15 +61,16 @@ struct PartKey {
   std::int64_t config::Attention::*value;
 };
 
-std::optional<PartKey> part_key(PlacementKind placement) {
-  switch (config::traits_of(placement).keys) {
+std::optional<PartKey> part_key(PlacementKind kind) {
+  const config::PlacementTraits& placement = config::traits_of(kind);
+  switch (placement.keys) {
     case KeyPath::head_groups:
       return PartKey{"attention.head_parallel", &config::Attention::head_parallel};
-    case KeyPath::inner_rings:
+    case KeyPath::ring:  // the rings of a fixed order are tried flat
+      if (placement.shares != config::Shares::given) break;
       return PartKey{"attention.inner_ring", &config::Attention::inner_ring};
     case KeyPath::planned:
     case KeyPath::gather:
-    case KeyPath::ring:
     case KeyPath::heads:
       break;
   }

@@ -17,7 +17,7 @@ namespace cadenza::plan {
 /// head_parallel + slice. Every `inner_ring` positions form a node.
 struct RingShape {
   int head_parallel = 1;  ///< divides the group and the heads
-  int inner_ring = 1;     ///< divides the number of positions; equal to it: one plain ring
+  int inner_ring = 1;     ///< divides the number of positions; 1, or all of them: one flat ring
 };
 
 /// Makes a plan in which every rank computes one slice of the heads for all queries of its
@@ -229,19 +229,14 @@ Plan ring_plan(const Workload& workload, const RingShape& shape) {
   return plan;
 }
 
-// Placements `ring`, `zigzag`, `striped` and `block_striped`: queries stay, keys and values go
-// round the context group. They differ only in the homes of tokens and workload.order (Ring
-// Attention, arXiv 2310.01889; Striped Attention, arXiv 2311.09431).
+// Placements `ring`, `zigzag`, `striped`, `block_striped` and `double_ring`: queries stay, keys and
+// values go round the context group. They differ only in the homes of tokens and workload.order
+// (Ring Attention, arXiv 2310.01889; Striped Attention, arXiv 2311.09431). With inner rings, a rank
+// sends as many keys as in one flat ring, but crosses nodes only in every inner_ring-th step
+// (LoongTrain, arXiv 2406.18485; over stripes of blocks it is the ring of MTraining, arXiv
+// 2510.18830).
 
-Plan ring(const Workload& workload) {
-  return ring_plan(workload, {1, workload.context});
-}
-
-// Placement `double_ring`: rings of `inner_ring` ranks, one per node, inside a ring of nodes
-// (LoongTrain, arXiv 2406.18485). A rank sends as many keys as in one flat ring, but crosses nodes
-// only in every inner_ring-th step.
-
-Plan double_ring(const Workload& workload, std::int64_t inner_ring) {
+Plan ring(const Workload& workload, std::int64_t inner_ring) {
   if (inner_ring < 1 || workload.context % inner_ring != 0) {
     fail(ExitCode::usage,
          "attention.inner_ring: found {}; valid: a divisor of parallel.context = {}", inner_ring,

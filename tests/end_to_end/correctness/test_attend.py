@@ -55,6 +55,7 @@ PLACEMENTS = {
     "ulysses_ring on 4": layout("ulysses_ring", context=4, head_parallel=2),
     "ulysses_ring on 6": layout("ulysses_ring", context=6, head_parallel=2),
     "double_ring on 4": layout("double_ring", context=4, inner_ring=2),
+    "block_striped in inner rings on 4": layout("block_striped", context=4, inner_ring=2, block=16),
     "double_ring on 6": layout("double_ring", context=6, inner_ring=3, sharding="contiguous"),
     "cad on 8": layout("cad", data=8),
     "cad 2 x 3": layout("cad", data=2, context=3),

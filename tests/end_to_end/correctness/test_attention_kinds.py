@@ -45,6 +45,7 @@ LAYOUTS = {
     "ulysses on 2": layout("ulysses", context=2),
     "ulysses_ring on 4": layout("ulysses_ring", context=4, head_parallel=2),
     "double_ring on 4": layout("double_ring", context=4, inner_ring=2),
+    "block_striped in inner rings on 4": layout("block_striped", context=4, inner_ring=2),
 }
 HALVES = {
     "cad in halves on 3": layout("cad", data=3, overlap="ping_pong"),

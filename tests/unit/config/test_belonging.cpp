@@ -115,8 +115,8 @@ const std::vector<Ignored>& ignored() {
        {"attention.placement=auto"},
        "attention.placement = auto",
        placed("ulysses_ring")},
-      {"attention.inner_ring=2", placed("zigzag"), "attention.placement = zigzag",
-       placed("double_ring")},
+      {"attention.inner_ring=2", placed("all_gather"), "attention.placement = all_gather",
+       placed("block_striped")},
       {"attention.block=64", placed("ring"), "attention.placement = ring", placed("block_striped")},
       {"attention.tolerance=0.1",
        placed("all_gather"),
@@ -154,9 +154,11 @@ TEST(Belonging, AKeyThatAChoiceIgnoresIsToldOf) {
 }
 
 TEST(Belonging, TheLineSaysWhereTheKeyStands) {
-  EXPECT_THAT(unused({}, kGood + "attention: {placement: cad, inner_ring: 4}\n"),
-              ElementsAre("e.yaml:14: attention.inner_ring: found 4, which attention.placement = "
-                          "cad ignores; used with placement double_ring"));
+  EXPECT_THAT(
+      unused({}, kGood + "attention: {placement: cad, inner_ring: 4}\n"),
+      ElementsAre("e.yaml:14: attention.inner_ring: found 4, which attention.placement = "
+                  "cad ignores; used with placement ring, zigzag, striped, block_striped or "
+                  "double_ring"));
   EXPECT_THAT(unused({"attention={placement: cad, inner_ring: 4}"}),
               ElementsAre(HasSubstr("--set attention={placement: cad, inner_ring: 4}: "
                                     "attention.inner_ring: found 4, which")));
@@ -193,9 +195,9 @@ TEST(Belonging, ASweepIsSilentWhereAnotherPointUsesTheKey) {
   };
   EXPECT_THAT(lines("ring, double_ring, ulysses_ring"), IsEmpty());
   EXPECT_THAT(lines("double_ring, ulysses_ring, ring"), IsEmpty());
-  EXPECT_THAT(lines("ring, zigzag, ulysses_ring"),
+  EXPECT_THAT(lines("all_gather, ulysses, ulysses_ring"),
               ElementsAre(AllOf(HasSubstr("e.yaml:15: attention.inner_ring: found 2, which"),
-                                HasSubstr("attention.placement = ring"))));
+                                HasSubstr("attention.placement = all_gather"))));
   EXPECT_THAT(lines("ring, cad", {"attention.tolerance=0.1", "attention.inner_ring=1",
                                   "attention.head_parallel=1"}),
               IsEmpty());

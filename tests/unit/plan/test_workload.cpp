@@ -96,7 +96,7 @@ TEST(MakePlan, TakesTheNamedPlacement) {
                                         PlacementKind::striped, PlacementKind::block_striped}) {
     EXPECT_EQ(planned(placement), hash(ring(w)));
   }
-  EXPECT_EQ(planned(PlacementKind::double_ring), hash(double_ring(w, 2)));
+  EXPECT_EQ(planned(PlacementKind::double_ring), hash(ring(w, 2)));
   EXPECT_EQ(planned(PlacementKind::ulysses), hash(ulysses(w)));
   EXPECT_EQ(planned(PlacementKind::ulysses_ring), hash(ulysses_ring(w, 2)));
   EXPECT_EQ(planned(PlacementKind::cad), hash(cad(w, attention)));
