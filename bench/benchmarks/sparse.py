@@ -23,6 +23,8 @@ from lib.traces import BACKWARD, FORWARD, ranks, seconds_of
 PLACEMENTS = {
     "CAD": {"placement": "cad"},
     "balanced sparse ring": {"placement": "block_striped", "block": 128},
+    # MTraining's, for nodes of two ranks; on two ranks it is the flat one.
+    "balanced hierarchical ring": {"placement": "block_striped", "block": 128, "inner_ring": 2},
     "striped ring": {"placement": "striped"},
     "zigzag ring": {"placement": "zigzag"},
     "ring": {"placement": "ring"},
@@ -138,9 +140,11 @@ def print_placements(chosen):
     for kind, count in itertools.product(chosen.kinds, chosen.ranks):
         first = None
         for name, keys in PLACEMENTS.items():
+            if keys.get("inner_ring", 1) >= count:
+                continue
             contents = experiment(LENGTHS, count, sparse(chosen, kind, max(LENGTHS), **keys),
                                   chosen.steps)
-            run = train(chosen, f"{kind}-{keys['placement']}-{count}", contents, count)
+            run = train(chosen, f"{kind}-{name.replace(' ', '_')}-{count}", contents, count)
             steps = seconds_by_step(run)
             counted = sorted(steps[0])[2:]  # the first two are planned without counts
             seconds = statistics.median(steps[0][step]["step", 0, 0] for step in counted)

@@ -12,15 +12,16 @@
 namespace cadenza::config {
 namespace {
 
-/// Treatment of a key that a choice ignores and that does not have its default value.
-enum class Verdict { told, refused };
+/// Treatment of a key that a choice ignores and that does not have its default value, or (slow) of
+/// a value that is far slower with that choice than another one.
+enum class Verdict { told, refused, slow };
 
 struct Belonging {
   const char* key;
   bool (*is_set)(const Experiment&);  ///< it has another value than the default
   bool (*is_used)(const Experiment&);
   std::string (*choice)(const Experiment&);  ///< the deciding choice: "attention.kind = full"
-  std::string with;                          ///< choices that use it: "kind window"
+  std::string with;  ///< choices that use it: "kind window"; of a slow one why, and what is faster
   Verdict verdict = Verdict::told;
 };
 
@@ -106,6 +107,12 @@ bool has_stages(const Experiment& e) {
 
 bool reads_files(const Experiment& e) {
   return e.data.source == Source::text || e.data.source == Source::tokens;
+}
+
+/// Sparse kinds choose blocks of queries and keys, of which `striped` gives every rank a few rows.
+bool splits_blocks(const Experiment& e) {
+  return shares_sequences(e) && traits_of(e.attention.kind).sparse &&
+         traits_of(e.attention.placement).shares == Shares::striped;
 }
 
 template <typename... Distributions>
@@ -254,6 +261,10 @@ const Belonging kBelongings[] = {
      CADENZA_USED(shares_sequences(e) || traits_of(e.attention.placement).reach != Reach::group),
      CADENZA_CHOICE(parallel.context),
      "parallel.context above 1, as a rank that has whole documents is colocated"},
+    {CADENZA_KEY(attention.placement), CADENZA_USED(!splits_blocks(e)),
+     CADENZA_CHOICE(attention.kind),
+     "a rank has few queries of each block, but computes whole blocks; faster: block_striped",
+     slow},
     {CADENZA_KEY(attention.sharding),
      CADENZA_USED(shares_sequences(e) && is_placed(e, leaves_sharding_open)), sharing_choice,
      placements(leaves_sharding_open) + " and parallel.context above 1"},
@@ -340,13 +351,14 @@ void UnusedKeys::look_at(const Experiment& experiment, const Value& root,
   };
   const std::lock_guard lock(mutex_);
   for (const auto& [key, row] : unused) {
-    if (row == nullptr || uses(key)) {
+    if (row == nullptr || (row->verdict != slow && uses(key))) {
       used_.insert(key);
     } else if (!used_.contains(key) && written(root, key) != nullptr && row->is_set(experiment)) {
-      std::string line =
-          located(place_of(root, key), key,
-                  fmt::format("found {}, which {} ignores; used with {}", found_at(root, row->key),
-                              row->choice(experiment), row->with));
+      const char* const text = row->verdict == slow ? "found {} with {}: {}"
+                                                    : "found {}, which {} ignores; used with {}";
+      std::string line = located(place_of(root, key), key,
+                                 fmt::format(fmt::runtime(text), found_at(root, row->key),
+                                             row->choice(experiment), row->with));
       std::string& kept = lines_[key];
       if (kept.empty() || line < kept) kept = std::move(line);
     }

@@ -16,9 +16,9 @@ namespace cadenza::config {
 
 struct Value;
 
-/// Collects keys that were written although a choice of the experiment ignores them, over one
-/// experiment or all points of a sweep. Thread-safe. Does not report keys that some point uses or
-/// that have their default value.
+/// Collects keys that were written although a choice of the experiment ignores them (or makes their
+/// value far slower than another), over one experiment or all points of a sweep. Thread-safe. Does
+/// not report keys that some point uses or that have their default value.
 class UnusedKeys {
  public:
   /// Looks at an experiment and the text that it was read from.
@@ -26,7 +26,8 @@ class UnusedKeys {
   ///                    reported, since only this run's overrides make it unused
   void look_at(const Experiment& experiment, const Value& root,
                const std::optional<Experiment>& file_alone = std::nullopt);
-  /// "file:line: key.path: found ..., which ... ignores; used with ...", one for each key.
+  /// "file:line: key.path: found ..., which ... ignores; used with ..." or "... found ... with ...:
+  /// why; faster: ...", one for each key.
   std::vector<std::string> lines() const;
 
  private:

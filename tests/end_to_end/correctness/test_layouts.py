@@ -36,7 +36,10 @@ LAYOUTS = {
         "parallel": {"context": 2, "data": 2},
         "attention": {"placement": "striped"},
     },
-    "block_striped-4": {"parallel": {"context": 4}, "attention": {"placement": "block_striped"}},
+    "block_striped-4": {
+        "parallel": {"context": 4},
+        "attention": {"placement": "block_striped", "inner_ring": 2},
+    },
     "ulysses-2-tensor-2": {
         "parallel": {"context": 2, "tensor": 2},
         "attention": {"placement": "ulysses"},

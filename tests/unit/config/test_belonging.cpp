@@ -164,6 +164,25 @@ TEST(Belonging, TheLineSaysWhereTheKeyStands) {
                                     "attention.inner_ring: found 4, which")));
 }
 
+TEST(Belonging, BlocksThatStripesTearAreToldOf) {
+  const std::string why =
+      "attention.placement: found striped with attention.kind = {}: a rank has few queries of each "
+      "block, but computes whole blocks; faster: block_striped";
+  for (const char* kind : {"vertical_slash", "xattention"}) {
+    const Overrides sparse = {fmt::format("attention.kind={}", kind)};
+    EXPECT_THAT(
+        unused(with(placed("striped"), sparse)),
+        ElementsAre("--set attention.placement=striped: " + fmt::format(fmt::runtime(why), kind)));
+    EXPECT_THAT(
+        unused(with(sparse, {"parallel.context=2"}), kGood + "attention: {placement: striped}\n"),
+        ElementsAre("e.yaml:14: " + fmt::format(fmt::runtime(why), kind)));
+    for (const char* other : {"block_striped", "zigzag", "cad"}) {
+      EXPECT_THAT(unused(with(placed(other), sparse)), IsEmpty());
+    }
+  }
+  EXPECT_THAT(unused(placed("striped")), IsEmpty());
+}
+
 TEST(Belonging, DefaultsAreNotToldOf) {
   EXPECT_THAT(unused({}), IsEmpty());
   EXPECT_THAT(unused({}, to_yaml(parse(kGood))), IsEmpty()) << "as the program writes it";

@@ -108,10 +108,10 @@ auto keys_of(std::vector<std::int64_t> tokens) {
 // Keys end at the last rank that sees them. Chunks of zigzag orders have 16 tokens.
 TEST(Context, BytesOfRingsAndTheGather) {
   const auto expect = [](PlacementKind placement, const std::vector<std::int64_t>& sent,
-                         const std::vector<std::int64_t>& received) {
+                         const std::vector<std::int64_t>& received, int inner_ring = 1) {
     config::Experiment e = experiment(placement, kRanks);
     e.attention.block = 8;
-    if (placement == PlacementKind::double_ring) e.attention.inner_ring = 2;
+    e.attention.inner_ring = inner_ring;
     const Bytes bytes(planned(e, {{kRanks * kEach}}));
     EXPECT_THAT(bytes.keys_sent, keys_of(sent));
     EXPECT_THAT(bytes.keys_received, keys_of(received));
@@ -124,7 +124,8 @@ TEST(Context, BytesOfRingsAndTheGather) {
   expect(PlacementKind::striped, {94, 95, 96, 93}, {93, 94, 95, 96});
   expect(PlacementKind::block_striped, {80, 88, 96, 72}, {72, 80, 88, 96});
   expect(PlacementKind::all_gather, {48, 64, 80, 96}, {96, 80, 64, 48});
-  expect(PlacementKind::double_ring, {64, 80, 64, 80}, {96, 80, 64, 48});
+  expect(PlacementKind::double_ring, {64, 80, 64, 80}, {96, 80, 64, 48}, 2);
+  expect(PlacementKind::zigzag, {64, 80, 64, 80}, {96, 80, 64, 48}, 2);
 }
 
 TEST(Context, BytesOfHeadSplits) {
@@ -156,11 +157,12 @@ TEST(Context, RingsHandOnWhatTheyGot) {
   }
 }
 
-TEST(Context, DoubleRingsCrossNodesOncePerNode) {
-  config::Experiment e = experiment(PlacementKind::double_ring, 6);
-  e.attention.inner_ring = 3;  // 2 nodes
+/// Stages in which each of 6 ranks, in nodes of 3, sends to its own node, and to another one.
+std::vector<std::pair<int, int>> hops_of_two_nodes(PlacementKind placement) {
+  config::Experiment e = experiment(placement, 6);
+  e.attention.inner_ring = 3;
   const Plan plan = planned(e, {{600}});
-  std::vector<std::pair<int, int>> sent(6);  // stages with a message to the own node, to another
+  std::vector<std::pair<int, int>> sent(6);
   for (const Stage& stage : plan.stages) {
     std::vector<char> inner(6, 0);
     std::vector<char> outer(6, 0);
@@ -172,7 +174,14 @@ TEST(Context, DoubleRingsCrossNodesOncePerNode) {
       sent[rank].second += outer[rank];
     }
   }
-  EXPECT_THAT(sent, ::testing::Each(std::pair(2 * (3 - 1), 2 - 1)));
+  return sent;
+}
+
+TEST(Context, RingsCrossNodesOncePerNode) {
+  for (const PlacementKind placement : {PlacementKind::double_ring, PlacementKind::zigzag,
+                                        PlacementKind::striped, PlacementKind::block_striped}) {
+    EXPECT_THAT(hops_of_two_nodes(placement), ::testing::Each(std::pair(2 * (3 - 1), 2 - 1)));
+  }
 }
 
 TEST(Context, GradientsGoHomeAfterTheLastTask) {

@@ -89,7 +89,7 @@ config::Experiment any_experiment(Draw& draw, PlacementKind placement) {
   e.attention.sparse.dense_below = 30;
   e.attention.block = draw.between(1, 9);
   e.attention.head_parallel = 2;
-  e.attention.inner_ring = 2;
+  e.attention.inner_ring = draw.between(1, 2);
   e.attention.sharding = draw.any<config::Sharding>();
   e.attention.shard_unit = draw.any<config::ShardUnit>();
   return e;

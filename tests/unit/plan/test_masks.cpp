@@ -95,7 +95,7 @@ TEST(Masks, EveryContextPlacementCoversThem) {
       e.attention.overlap = config::Overlap::none;
       e.attention.block = draw.between(1, 9);
       e.attention.head_parallel = 2;
-      e.attention.inner_ring = 2;
+      e.attention.inner_ring = draw.between(1, 2);
       e.attention.shard_unit = draw.any<config::ShardUnit>();
       std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(draw.between(1, 2)));
       for (auto& list : groups) {

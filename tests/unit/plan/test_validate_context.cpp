@@ -17,7 +17,7 @@ using test::group_workload;
 Plan sample(PlacementKind placement, int half = -1) {
   config::Experiment e = experiment(placement, 4);
   e.attention.block = 4;
-  e.attention.inner_ring = 2;
+  e.attention.inner_ring = placement == PlacementKind::ring ? 1 : 2;
   e.attention.head_parallel = 2;
   Workload w = group_workload(e, {{64, 3}});
   if (half >= 0) w = halves(w)[static_cast<std::size_t>(half)];
@@ -129,7 +129,7 @@ TEST(ValidateContext, NothingTravelsThatNobodyReads) {
     e.attention.kind = config::AttentionKind::window;
     e.attention.window = 3;
     e.attention.block = 4;
-    e.attention.inner_ring = 2;
+    e.attention.inner_ring = placement == PlacementKind::ring ? 1 : 2;
     e.attention.head_parallel = 2;
     const Plan plan = make_plan(e.attention, group_workload(e, {{64}}));
     ASSERT_THAT(violations(plan), testing::IsEmpty());

@@ -92,11 +92,11 @@ TEST(MakePlan, TakesTheNamedPlacement) {
   for (const PlacementKind placement : {PlacementKind::colocated, PlacementKind::all_gather}) {
     EXPECT_EQ(planned(placement), hash(colocated(w)));
   }
-  for (const PlacementKind placement : {PlacementKind::ring, PlacementKind::zigzag,
-                                        PlacementKind::striped, PlacementKind::block_striped}) {
-    EXPECT_EQ(planned(placement), hash(ring(w)));
+  for (const PlacementKind placement :
+       {PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
+        PlacementKind::block_striped, PlacementKind::double_ring}) {
+    EXPECT_EQ(planned(placement), hash(ring(w, 2)));
   }
-  EXPECT_EQ(planned(PlacementKind::double_ring), hash(ring(w, 2)));
   EXPECT_EQ(planned(PlacementKind::ulysses), hash(ulysses(w)));
   EXPECT_EQ(planned(PlacementKind::ulysses_ring), hash(ulysses_ring(w, 2)));
   EXPECT_EQ(planned(PlacementKind::cad), hash(cad(w, attention)));

@@ -121,6 +121,7 @@ inline config::Experiment random_experiment(plan::test::Draw& draw) {
                                  PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
                                  PlacementKind::block_striped, PlacementKind::double_ring});
   e.attention.placement = placement;
+  e.attention.inner_ring = e.parallel.context % 2 == 0 ? draw.between(1, 2) : 1;
   e.attention.block = 16;
   e.attention.tolerance = 0.05;
   const bool cad = placement == PlacementKind::cad;
