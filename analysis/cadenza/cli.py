@@ -112,8 +112,11 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--step", type=int, metavar="N", help=f"which step; default: {default}")
     positions = _command(to, "positions", commands.positions, "what the model learned, by place",
                          "Prints the loss and the share of right first choices by place in the "
-                         "document and, for source retrieval, of answers by depth and length.",
-                         "positions runs/retrieval --steps 900-999")
+                         "document and, for source retrieval, of answers by depth and length; "
+                         "several runs side by side.",
+                         "positions runs/retrieval --steps 900-999", "+")
+    positions.add_argument("--plot", type=Path, metavar="FILE",
+                           help="draw answers by depth and length: .png, .svg or .pdf")
     positions.add_argument("--steps", type=_numbers, metavar="N,M-K",
                            help="default: the last tenth of the run")
     compare = _command(to, "compare", commands.compare, "what differs between runs",

@@ -8,6 +8,7 @@ import math
 from argparse import Namespace
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from pathlib import Path
 
 import pandas as pd
@@ -246,28 +247,71 @@ def imbalance(arguments: Namespace) -> None:
 
 
 def positions(arguments: Namespace) -> None:
-    study = _open(arguments.run)
+    if arguments.plot:
+        check_picture(arguments.plot)
+    studies = [_open(path) for path in arguments.runs]
+    found = [_learned(study, arguments.steps) for study in studies]
+    if arguments.json:
+        runs = [{"steps": steps, "positions": records(places), "answers": records(depths)}
+                for steps, places, depths in found]
+        several = {"runs": [{"path": str(path), **run}
+                            for path, run in zip(arguments.runs, runs, strict=True)]}
+        _print_json(several if len(runs) > 1 else runs[0])
+    else:
+        _print_learned(found, [f"{study.run.path}" for study in studies])
+    if not arguments.plot:
+        return
+    if all(depths.empty for _, _, depths in found):
+        raise DataError(f"{arguments.runs[0]}: no answers to draw; valid: runs of source retrieval")
+    from cadenza.answers_picture import draw  # loads matplotlib, which takes a while
+
+    draw([depths for _, _, depths in found], [str(study.run.path) for study in studies],
+         arguments.plot)
+    if not arguments.json:
+        log.hide()
+        print(printable(str(arguments.plot)))
+
+
+def _learned(study: Study, steps: list[int] | None) -> tuple[list[int], pd.DataFrame, pd.DataFrame]:
+    """The steps, losses by place and answers by depth of a run."""
     losses, answers = study.run.positions(), study.run.answers()
     if losses.empty:
         raise DataError(f"{study.run.path}: no losses by position in the trace of a "
                         "simulated run")
     known = sorted(set(losses["step"].tolist()))
-    steps = arguments.steps or last_steps(losses["step"])
+    steps = steps or last_steps(losses["step"])
     missing = [step for step in steps if step not in known]
     if missing:
         raise UsageError(f"{study.run.path}: no complete step {missing[0]}; valid are {known[0]} "
                          f"to {known[-1]}")
-    places = by_position(losses[losses["step"].isin(steps)])
-    depths = by_depth(answers[answers["step"].isin(steps)])
-    if arguments.json:
-        _print_json({"steps": steps, "positions": records(places), "answers": records(depths)})
-        return
+    return (steps, by_position(losses[losses["step"].isin(steps)]),
+            by_depth(answers[answers["step"].isin(steps)]))
+
+
+def _print_learned(found: list[tuple], names: list[str]) -> None:
+    """Tables of one run, or of several with a column of each."""
     out = tables.console()
-    whose = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
+    whose = " | ".join(f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
+                       for steps, _, _ in found)
+    if len(found) > 1:
+        whose = "; ".join(f"run {i}: {name}" for i, name in enumerate(names)) + f"; {whose}"
+    places = _side_by_side([places for _, places, _ in found], ["position"], ["loss", "accuracy"])
     tables.print_frame(out, places, f"loss by place in the document; {whose}")
+    depths = _side_by_side([depths for _, _, depths in found], ["length", "depth"],
+                           ["answers", "loss", "accuracy"])
     if len(depths):
         tables.print_frame(out, depths, f"answers by length of the document and depth of the fact; "
                            f"{whose}")
+
+
+def _side_by_side(frames: list[pd.DataFrame], keys: list[str], values: list[str]) -> pd.DataFrame:
+    """One frame as it is; of several the columns `values`, numbered by frame."""
+    if len(frames) == 1:
+        return frames[0]
+    numbered = [frame[keys + values].rename(columns={name: f"{name} {i}" for name in values})
+                for i, frame in enumerate(frames)]
+    return reduce(lambda one, other: one.merge(other, on=keys, how="outer"), numbered).sort_values(
+        keys, ignore_index=True)
 
 
 def compare(arguments: Namespace) -> None:

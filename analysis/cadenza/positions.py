@@ -27,13 +27,19 @@ def by_position(positions: pd.DataFrame) -> pd.DataFrame:
 
 def by_depth(answers: pd.DataFrame, depths: int = DEPTHS) -> pd.DataFrame:
     """From Run.answers(): for each length of documents (the power of two below it) and depth (the
-    share of the document before the fact, where its bin begins): answers, loss (mean) and accuracy
-    (share of answers that were the model's first choice)."""
+    share of the document before the fact, where its bin begins): answers, loss (mean over their
+    tokens) and accuracy (share of answers of which every token was the model's first choice)."""
     if answers.empty:
         return pd.DataFrame(columns=["length", "depth", "answers", "loss", "accuracy"])
-    length = answers["length"].to_numpy(np.int64)
-    depth = answers["fact"].to_numpy(np.int64) * depths // length
+    tokens = answers.sort_values("position")
+    whole = tokens.groupby(["step", "document", "question"], as_index=False).agg(
+        length=("length", "first"), fact=("fact", "first"), hit=("hit", "min"),
+        loss=("loss", "sum"), tokens=("hit", "size"))
+    length = whole["length"].to_numpy(np.int64)
+    depth = whole["fact"].to_numpy(np.int64) * depths // length
     keys = {"length": 2 ** np.floor(np.log2(length)).astype(np.int64), "depth": depth / depths}
-    groups = answers.assign(**keys).groupby(["length", "depth"], as_index=False)
-    found = groups.agg(answers=("hit", "size"), loss=("loss", "mean"), accuracy=("hit", "mean"))
+    groups = whole.assign(**keys).groupby(["length", "depth"], as_index=False)
+    found = groups.agg(answers=("hit", "size"), loss=("loss", "sum"), accuracy=("hit", "mean"),
+                       tokens=("tokens", "sum"))
+    found["loss"] /= found.pop("tokens")
     return found.sort_values(["length", "depth"], ignore_index=True)

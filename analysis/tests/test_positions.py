@@ -16,8 +16,10 @@ def folder(tmp_path):
     for number in range(2):
         rows = [(s, 0, 10, 0, 30.0) for s in range(20)]
         rows += [(s, 8, 20, 10, 20.0 if s >= 18 else 80.0) for s in range(20)]
-        answers = [(s, number, 100, 5, 99, 2.0) for s in range(20)]
-        answers += [(s, 1, 100, 95, 99, 0.5) for s in range(20)]
+        # One answer of two tokens, told early; one of a token, told late.
+        answers = [(s, i or number, 100, 5, 95 + i, 2.0, number, 0) for s in range(20)
+                   for i in range(2)]
+        answers += [(s, 1, 100, 95, 99, 0.5, number, 1) for s in range(20)]
         ranks.append(Rank(number, [], steps, positions=rows, answers=answers))
     return write_run(tmp_path / "learned", ranks)
 
@@ -46,6 +48,28 @@ def test_the_command_takes_the_last_tenth(folder, inside):
     assert [row["loss"] for row in first["positions"]] == [3, 4]
     text = inside("positions", folder).stdout
     assert "loss by place in the document; steps 18 to 19" in text and "accuracy" in text
+
+
+def test_runs_stand_side_by_side(folder, tmp_path, inside):
+    rows = [(s, 0, 10, 5, 10.0) for s in range(20)]
+    answers = [(s, 0, 300, 5, 99, 2.0, 0, 0) for s in range(20)]
+    steps = [(s, 100 * s, 100 * s + 100) for s in range(20)]
+    other = write_run(tmp_path / "other", [Rank(0, [], steps, positions=rows, answers=answers)])
+    told = json.loads(inside("positions", folder, other, "--json").stdout)["runs"]
+    assert [run["path"] for run in told] == [str(folder), str(other)]
+    assert told[0] == {"path": str(folder),
+                       **json.loads(inside("positions", folder, "--json").stdout)}
+    assert [row["length"] for row in told[1]["answers"]] == [256]
+    picture = tmp_path / "answers.svg"
+    text = inside("positions", folder, other, "--plot", picture).stdout
+    assert text.count("loss by place in the document") == 1 == text.count("answers by length")
+    assert str(picture) in text
+    drawn = picture.read_text()
+    for words in ("length of the document", "depth of the fact", "50 %", "100 %", "0 %"):
+        assert words in drawn
+    assert "no answers to draw" in inside(
+        "positions", write_run(tmp_path / "plain", [Rank(0, [], steps[:1], positions=rows[:1])]),
+        "--plot", picture).stderr
 
 
 def test_what_is_not_there(folder, tmp_path, inside):

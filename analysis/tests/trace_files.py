@@ -72,7 +72,7 @@ POSITIONS = np.dtype(
 )
 ANSWERS = np.dtype(
     [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"), ("position", "<i8"),
-     ("loss", "<f8")]
+     ("loss", "<f8"), ("document", "<i4"), ("question", "<i4")]
 )
 STATUS = np.dtype(
     [("state", _named(("open", "clean", "signalled", "error"), "<u4")), ("signal", "<i4"),

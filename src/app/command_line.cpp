@@ -71,6 +71,12 @@ void add_output_file(CLI::App& app, CommandLine& line, const std::string& help) 
                "Let --output replace a file that this command did not write");
 }
 
+void add_format(CLI::App& app, CommandLine& line, const std::string& help) {
+  app.add_option("--format", line.format, help)
+      ->check(one_of({"table", "json"}))
+      ->capture_default_str();
+}
+
 void add_set(CLI::App& app, CommandLine& line) {
   app.add_option("--set", line.overrides,
                  "Set a key of the experiment, e.g. --set parallel.data=4 (may be repeated)")
@@ -105,6 +111,25 @@ void add_train(CLI::App& app, CommandLine& line) {
   train->callback([&line] { line.command = Command::train; });
 }
 
+void add_evaluate(CLI::App& app, CommandLine& line) {
+  CLI::App* evaluate = app.add_subcommand(
+      "evaluate",
+      "Measure the loss of a checkpoint on an experiment's data, by place and length, and its "
+      "answers, by length and depth; no updates. Under mpirun or srun, like train, with any "
+      "layout");
+  add_common(*evaluate, line);
+  evaluate
+      ->add_option("--from", line.from,
+                   "Checkpoint: a file, or a run's folder, as for train (run.checkpoint.every "
+                   "writes them)")
+      ->check(a_name())
+      ->required();
+  add_output(*evaluate, line,
+             "Folder for evaluation.json, metrics and traces (default: runs/<name>-evaluated)");
+  add_format(*evaluate, line, "table; json, all results for other programs (docs/evaluate.md)");
+  evaluate->callback([&line] { line.command = Command::evaluate; });
+}
+
 void add_attend(CLI::App& app, CommandLine& line) {
   CLI::App* attend = app.add_subcommand(
       "attend",
@@ -132,10 +157,8 @@ void add_plan(CLI::App& app, CommandLine& line) {
                                       "Print a step's forward plans: which rank computes which "
                                       "attention, and what is sent (no MPI needed)");
   add_common(*plan, line);
-  plan->add_option("--format", line.format,
-                   "table; json (docs/plan.md), of which cadenza-analyze plan draws a picture")
-      ->check(one_of({"table", "json"}))
-      ->capture_default_str();
+  add_format(*plan, line,
+             "table; json (docs/plan.md), of which cadenza-analyze plan draws a picture");
   plan->add_option("--index", line.index,
                    "format json, sparse kinds: the output of attend for the documents of the step, "
                    "whose index to add (docs/attend.md)")
@@ -179,11 +202,7 @@ void add_simulate(CLI::App& app, CommandLine& line) {
                    "events of all ranks (default: summary with --output, else none)")
       ->check(one_of({"none", "summary", "full"}));
   add_output(*simulate, line, "Folder for metrics and traces (default: runs/<name>-simulated)");
-  simulate
-      ->add_option("--format", line.format,
-                   "table; json, all results for other programs (docs/simulation.md)")
-      ->check(one_of({"table", "json"}))
-      ->capture_default_str();
+  add_format(*simulate, line, "table; json, all results for other programs (docs/simulation.md)");
   simulate->callback([&line] { line.command = Command::simulate; });
 }
 
@@ -257,6 +276,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
   app.set_version_flag("--version", fmt::format("cadenza {} ({})", kVersion, revision()));
   app.require_subcommand(1);
   add_train(app, line);
+  add_evaluate(app, line);
   add_attend(app, line);
   add_sweep(app, line);
   add_plan(app, line);

@@ -13,22 +13,22 @@
 
 namespace cadenza::app {
 
-enum class Command { train, attend, plan, simulate, sweep, calibrate };
+enum class Command { train, evaluate, attend, plan, simulate, sweep, calibrate };
 
 struct CommandLine {
   Command command = Command::train;
   std::string experiment;              ///< path of the YAML; sweep: of the sweep
   std::vector<std::string> overrides;  ///< --set key.path=value
-  std::string output;                  ///< train, simulate, sweep: folder; attend, calibrate: file
-  bool force = false;                  ///< attend, calibrate: `output` may be any file
-  std::string from;                    ///< train: checkpoint or folder; empty: step 0
-  bool dry_run = false;                ///< train
-  std::string input;                   ///< attend
-  std::string index;                   ///< attend, plan: file with the index of sparse attention
-  std::string format = "table";        ///< plan, simulate
-  std::int64_t step = 0;               ///< plan; simulate: the first
-  std::int64_t steps = 0;              ///< simulate, sweep; 0: the file's number
-  std::string trace;  ///< simulate: none, summary, full; empty: depends on `output`
+  std::string output;    ///< train, evaluate, simulate, sweep: folder; attend, calibrate: file
+  bool force = false;    ///< attend, calibrate: `output` may be any file
+  std::string from;      ///< train, evaluate: checkpoint or folder; train: empty: step 0
+  bool dry_run = false;  ///< train
+  std::string input;     ///< attend
+  std::string index;     ///< attend, plan: file with the index of sparse attention
+  std::string format = "table";  ///< evaluate, plan, simulate
+  std::int64_t step = 0;         ///< plan; simulate: the first
+  std::int64_t steps = 0;        ///< simulate, sweep; 0: the file's number
+  std::string trace;             ///< simulate: none, summary, full; empty: depends on `output`
   Detail detail = Detail::usual;
 };
 
@@ -40,6 +40,10 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, int& exit_c
 
 /// Trains; collective over `world`. @return exit code if a signal ended the run, otherwise 0
 int train(comm::Communicator& world, const CommandLine& line);
+
+/// Measures loss and answers of a checkpoint, without updates; collective over `world`.
+/// @return exit code if a signal ended it, otherwise 0
+int evaluate(comm::Communicator& world, const CommandLine& line);
 
 /// Checks everything that a run needs and prints layout, memory and plan; writes nothing. One
 /// process.

@@ -34,10 +34,10 @@ int in_one_process(const CommandLine& line, void (*command)(const CommandLine&))
 // Runs cadenza. First the process is made safe to fail: a file that outgrows its limit becomes an
 // error, and uncaught exceptions become one line and an exit code. Then the command line is parsed,
 // which ends here with help or an error, and logging is set up. plan, simulate, sweep and train
-// --dry-run need no ranks: they run in one process without MPI. attend, calibrate and train run in
-// a session on all ranks, which starts MPI, then threads and Kokkos, and turns errors into exit
-// codes (runtime/failure.hpp). train also catches the signals that ask it to stop, so that it can
-// end after a step; their exit code tells a batch system to requeue the job.
+// --dry-run need no ranks: they run in one process without MPI. attend, calibrate, evaluate and
+// train run in a session on all ranks, which starts MPI, then threads and Kokkos, and turns errors
+// into exit codes (runtime/failure.hpp). train and evaluate also catch the signals that ask them to
+// stop, so that they can end after a step; their exit code tells a batch system to requeue the job.
 int run(int argc, char** argv) {
   // A file that outgrows its limit should be an error that names the file, not kill the process.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -60,13 +60,15 @@ int run(int argc, char** argv) {
       return in_session(argc, argv, [&](comm::Communicator& world) { attend(world, *line); });
     case Command::calibrate:
       return in_session(argc, argv, [&](comm::Communicator& world) { calibrate(world, *line); });
+    case Command::evaluate:
     case Command::train:
       break;
   }
   if (line->dry_run) return in_one_process(*line, dry_run);
+  const auto command = line->command == Command::train ? train : evaluate;
   const StopSignals signals;  // before MPI starts: a signal in between must not end the rank
   const int failed =
-      in_session(argc, argv, [&](comm::Communicator& world) { exit_code = train(world, *line); });
+      in_session(argc, argv, [&](comm::Communicator& world) { exit_code = command(world, *line); });
   return failed != 0 ? failed : exit_code;
 }
 

@@ -234,20 +234,25 @@ std::string without_trailing_slash(std::string path) {
   return path;
 }
 
+void write(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path);
+  if (!(file << text << std::flush)) {
+    fail(ExitCode::data, "{}: cannot be written: {}", path, reason());
+  }
+}
+
 }  // namespace
 
 RunFolder RunFolder::create(const std::string& path, const config::Experiment& experiment) {
   RunFolder folder(without_trailing_slash(path));
   folder.held_ = keep_earlier_run(OutputFolder(folder.path()));
-  folder.held_->require_files({"experiment.yaml", "metrics.jsonl", "trace", "checkpoints"});
+  folder.held_->require_files(
+      {"experiment.yaml", "metrics.jsonl", "evaluation.json", "trace", "checkpoints"});
   refuse_files_without_run(folder.path());
   folder.places_.push_back(made(folder.trace()));
   if (experiment.run.checkpoint.every > 0) folder.places_.push_back(made(folder.checkpoints()));
-  errno = 0;
-  std::ofstream yaml(folder.path() + "/experiment.yaml");
-  if (!(yaml << config::to_yaml(experiment) << std::flush)) {
-    fail(ExitCode::data, "{}/experiment.yaml: cannot be written: {}", folder.path(), reason());
-  }
+  write(folder.path() + "/experiment.yaml", config::to_yaml(experiment));
   errno = 0;
   folder.metrics_.open(folder.metrics(), std::ios::trunc);
   if (!folder.metrics_) {
@@ -291,6 +296,10 @@ void RunFolder::append(const StepMetrics& m) {
   if (!(metrics_ << line.dump() << '\n' << std::flush)) {
     fail(ExitCode::data, "{}: cannot be written: {}", metrics(), reason());
   }
+}
+
+void RunFolder::write_evaluation(const std::string& json) const {
+  write(evaluation(), json + "\n");
 }
 
 }  // namespace cadenza::app

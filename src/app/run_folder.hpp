@@ -60,6 +60,7 @@ class RunFolder {
   std::string trace() const { return path_ + "/trace"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string evaluation() const { return path_ + "/evaluation.json"; }
 
   /// Checks the folder that create() made.
   /// @throws Error(data) if the folder or its contents were removed, renamed or replaced
@@ -67,6 +68,9 @@ class RunFolder {
 
   /// Appends and flushes one line. @throws Error(data), e.g. if the disk is full
   void append(const StepMetrics& metrics);
+
+  /// Writes the results of `cadenza evaluate`. @throws Error(data)
+  void write_evaluation(const std::string& json) const;
 
  private:
   std::string path_;

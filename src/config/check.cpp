@@ -428,9 +428,25 @@ void check_retrieval(const Checker& check, const Data& d, std::int64_t vocab) {
                 "found {}, but data.source = retrieval has keys and other words; valid: an integer "
                 ">= {}",
                 vocab, kLeastVocabulary);
+  if (!r.tells_facts()) {
+    check.require(r.answers <= vocab / 8, "data.retrieval.answers",
+                  "found {}; valid: an integer in [1, {}], an eighth of model.vocab", r.answers,
+                  vocab / 8);
+    return;
+  }
   const std::int64_t most = vocab / 4;
   check.require(r.facts <= most, "data.retrieval.facts",
                 "found {}; valid: an integer in [1, {}], a quarter of model.vocab", r.facts, most);
+  const std::int64_t together = r.facts * r.links();
+  check.require(together <= kMaxFacts, "data.retrieval.facts",
+                "found {} of {} facts each; valid: an integer in [1, {}], with data.retrieval.{}",
+                r.facts, r.links(), kMaxFacts / r.links(),
+                r.task == RetrievalTask::variables ? "hops" : "answers");
+  check.require(
+      r.task != RetrievalTask::variables || together <= most, "data.retrieval.hops",
+      "found {}, with {} chains {} variables; valid: a number with which they are at most "
+      "{}, a quarter of model.vocab",
+      r.hops, r.facts, together, most);
   check.require(r.questions <= r.facts, "data.retrieval.questions",
                 "found {}, more than data.retrieval.facts = {}; valid: an integer in [1, {}]",
                 r.questions, r.facts, r.facts);

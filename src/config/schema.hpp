@@ -117,6 +117,9 @@ void describe(Visitor& visit, Lengths& lengths) {
 
 template <typename Visitor>
 void describe(Visitor& visit, Retrieval& retrieval) {
+  visit.key("task", retrieval.task);
+  visit.key("answers", retrieval.answers, Integers{1, kMaxAnswers});
+  visit.key("hops", retrieval.hops, Integers{1, kMaxAnswers});
   visit.key("facts", retrieval.facts, Integers{1, kMaxFacts});
   visit.key("questions", retrieval.questions, Integers{1, kMaxFacts});
   visit.key("depth_min", retrieval.depth_min, Numbers{0.0, 1.0});

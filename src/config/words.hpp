@@ -35,6 +35,9 @@ template <>
 inline constexpr auto kWords<Source> = std::to_array<std::string_view>({"text", "tokens",
                                                                         "synthetic", "retrieval"});
 template <>
+inline constexpr auto kWords<RetrievalTask> = std::to_array<std::string_view>(
+    {"needles", "values", "variables", "common_words", "frequent_words"});
+template <>
 inline constexpr auto kWords<Tokenizer> = std::to_array<std::string_view>({"byte"});
 template <>
 inline constexpr auto kWords<TokenType> = std::to_array<std::string_view>({"uint16", "uint32"});

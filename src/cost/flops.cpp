@@ -74,9 +74,10 @@ std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKin
   return std::min(fit, rows);
 }
 
-double model_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
+double model_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths,
+                   bool evaluates) {
   const Forward forward = forward_pass(m, mask, lengths);
-  return 3.0 * (forward.dense + forward.attention);
+  return (evaluates ? 1.0 : 3.0) * (forward.dense + forward.attention);
 }
 
 double step_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
@@ -85,7 +86,8 @@ double step_flops(const Model& m, const Mask& mask, std::span<const std::int64_t
 }
 
 double attention_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths,
-                       config::Recompute recompute) {
+                       config::Recompute recompute, bool evaluates) {
+  if (evaluates) return forward_pass(m, mask, lengths).attention;
   const bool again =
       recompute == config::Recompute::attention || recompute == config::Recompute::layer;
   return (1.0 + kBackwardFlopsRatio + (again ? 1.0 : 0.0)) *

@@ -33,7 +33,21 @@ std::int64_t Batch::documents() const {
 }
 
 std::int64_t Batch::targets() const {
-  return tokens() - documents();
+  return sum(*this, [](const Microbatch& microbatch) {
+    std::int64_t targets = 0;
+    for (const BatchDocument& document : microbatch.documents) {
+      if (document.scored) targets += document.length() - 1;
+    }
+    return targets;
+  });
+}
+
+std::int64_t Batch::first_document(const Microbatch& microbatch) const {
+  std::int64_t before = 0;
+  for (const Microbatch* earlier = microbatches.data(); earlier != &microbatch; ++earlier) {
+    before += count(*earlier);
+  }
+  return before;
 }
 
 std::vector<std::int64_t> Batch::lengths() const {

@@ -74,20 +74,26 @@ class SyntheticCorpus : public Corpus {
 
 // --- Documents that tell facts, continue with filler, and ask for the facts at their end ---
 
-/// Documents of filler with facts in it and questions after it, all drawn from the seed:
-/// - a fact is three tokens, [kFact, key, value]; the keys of a document differ. The share of the
-///   filler before a fact is its depth;
-/// - a question is [kAsk, key, value] with the key and value of a fact: the target of its key is
-///   the answer;
+/// Documents of filler with facts in it and questions after it, all drawn from the seed; the tasks
+/// are RULER's (arXiv 2404.06654), in tokens:
+/// - a fact is three tokens, [kFact, key, value]; the share of the filler before it is its depth.
+///   `needles`: the keys of a document differ. `values`: every key is told `answers` times, with
+///   other values. `variables`: a chain is a variable with a value and `hops` variables, each with
+///   the one before as its value;
+/// - a question is [kAsk, key, value], [kAsk, key, its values in the order of the text], or [kAsk,
+///   last variable, value of the first]: the targets after the key are the answer;
 /// - the filler of a document repeats a phrase of its own.
-/// All other tokens are words. A key occurs only in its fact and questions, so a model that finds
-/// the key's earlier occurrence has found the value; repeated phrases teach this. Even a perfect
-/// model cannot predict the first occurrence of the phrase, the places of facts and their content.
+/// `common_words` and `frequent_words` tell no facts: the words of the filler stand in random
+/// order, ten times as often as the others, or by Zipf's law; [kAsk, the common words in ascending
+/// order] or [kAsk, the most frequent words, the first one first]. All other tokens are words. A
+/// key occurs only in its facts and questions, so a model that finds the key's earlier occurrence
+/// has found the value; repeated phrases teach this. Even a perfect model cannot predict the first
+/// occurrence of the phrase, the places of facts and their content.
 class RetrievalCorpus : public Corpus {
  public:
   static constexpr Token kFact = 0;
   static constexpr Token kAsk = 1;
-  static constexpr std::int64_t kFactTokens = 3;  ///< tokens of a fact, and of a question
+  static constexpr std::int64_t kFactTokens = 3;
 
   /// @throws Error(data) where a document is too short for its facts and questions
   RetrievalCorpus(const config::Data& data, std::int64_t vocab, std::uint64_t seed);
@@ -97,7 +103,11 @@ class RetrievalCorpus : public Corpus {
 
  private:
   struct Script;
+  class Draws;
   Script script(std::int64_t document) const;
+  void tell_facts(Script& made, Draws& draws) const;
+  void count_words(Script& made, Draws& draws) const;
+  std::int64_t question_tokens() const;
 
   config::Retrieval options_;
   std::int64_t words_;

@@ -193,6 +193,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   sampled_layer_ = sampled_layer(experiment_, plan.batch.step);
   for (const Instruction& instruction : plan.program.instructions) run_operation(instruction, plan);
   tracer_.set_context({});
+  if (trainer_) trainer_->finish_step();
   for (const auto& exchange : exchange_) exchange->finish();
   for (const auto& exchange : exchange_) exchange->require_all_computed();
   StepResult result;
@@ -275,6 +276,16 @@ std::vector<trace::AnswerLoss> Executor<Real>::answer_losses() const {
   if (!trainer_) return {};
   const auto answers = trainer_->losses().answers();
   return {answers.begin(), answers.end()};
+}
+
+template <typename Real>
+std::vector<DocumentLoss> Executor<Real>::document_losses(std::int64_t documents) const {
+  std::vector<DocumentLoss> losses(static_cast<std::size_t>(documents));
+  if (trainer_) std::ranges::copy(trainer_->losses().documents(), losses.begin());
+  constexpr std::size_t kNumbers = sizeof(DocumentLoss) / sizeof(double);
+  const std::span numbers(reinterpret_cast<double*>(losses.data()), losses.size() * kNumbers);
+  world_.all_reduce(numbers, comm::Reduction::sum);
+  return losses;
 }
 
 template <typename Real>

@@ -33,6 +33,7 @@ void LossRecord::begin_step(std::int64_t step) {
   step_ = static_cast<std::uint32_t>(step);
   bins_.clear();
   answers_.clear();
+  documents_.clear();
 }
 
 template <typename Sum>
@@ -46,15 +47,24 @@ void LossRecord::add(const RowPlaces& places, Range rows, const model::TokenLoss
     trace::PositionLoss& bin = bins_[number];
     bin.step = step_;
     bin.position = bin_begin(place);
+    const int hit = losses.margin[at(row)] == 0 ? 1 : 0;
+    const auto loss = static_cast<double>(losses.loss[at(row)]);
     ++bin.targets;
-    bin.hits += losses.margin[at(row)] == 0 ? 1 : 0;
-    bin.loss += static_cast<double>(losses.loss[at(row)]);
+    bin.hits += hit;
+    bin.loss += loss;
+    const auto document = static_cast<std::size_t>(places.document_of(row));
+    if (document >= documents_.size()) documents_.resize(document + 1);
+    DocumentLoss& whole = documents_[document];
+    ++whole.targets;
+    whole.hits += hit;
+    whole.loss += loss;
   }
   for (const RowPlaces::Answer& answer : places.answers) {
     if (answer.row < rows.begin || answer.row >= rows.end) continue;
-    answers_.push_back({step_, losses.margin[at(answer.row)] == 0 ? 1u : 0u, answer.length,
-                        answer.question.fact, answer.question.token + 1,
-                        static_cast<double>(losses.loss[at(answer.row)])});
+    answers_.push_back(
+        {step_, losses.margin[at(answer.row)] == 0 ? 1u : 0u, answer.length, answer.question.fact,
+         answer.question.token + 1, static_cast<double>(losses.loss[at(answer.row)]),
+         static_cast<std::int32_t>(places.document_of(answer.row)), answer.question.number});
   }
 }
 
@@ -97,6 +107,7 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
   rows.positions.assign(count, 0);
   rows.targets.assign(count, -1);
   places.places.assign(count, -1);
+  places.documents.assign(count, 0);
   places.answers.clear();
   for (const RowPiece& piece : home.pieces) {
     const auto document = static_cast<std::size_t>(piece.document - first_document);
@@ -110,9 +121,10 @@ void read_rows(const data::Corpus& corpus, const data::Microbatch& microbatch,
       const std::size_t token = begin + static_cast<std::size_t>(position);
       rows.tokens[row] = tokens[token];
       rows.positions[row] = static_cast<std::int32_t>(workload.mask.key_position(position));
-      if (token + 1 >= end) continue;
+      if (token + 1 >= end || !microbatch.documents[document].scored) continue;
       rows.targets[row] = tokens[token + 1];
       places.places[row] = position;
+      places.documents[row] = piece.document - first_document;
       const auto& known = questions[document];
       if (const auto asked = known.find(position); asked != known.end()) {
         places.answers.push_back({piece.row + i, length, asked->second});

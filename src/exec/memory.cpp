@@ -66,6 +66,7 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.other = kernels::product_workspace_bytes();
   memory.parameters += memory.gradients;
   memory.gradients += table.elements * sum;
+  if (step_shape.evaluates) owned = 0;
   memory.optimizer += 2 * owned * sum;
   memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
   memory.activations += model::activation_bytes(

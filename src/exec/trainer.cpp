@@ -17,10 +17,12 @@ using program::Operation;
 using program::OtherEvent;
 using program::Pass;
 
-/// Returns the elements whose optimizer state this rank keeps.
-std::vector<Range> owned_elements(const model::ParameterTable& table, bool shards,
+/// Returns the elements whose optimizer state this rank keeps; none where nothing is updated.
+std::vector<Range> owned_elements(const model::ParameterTable& table,
+                                  const program::StepShape& step_shape,
                                   const comm::Communicator& replicas) {
-  if (!shards) return model::all_elements(table);
+  if (step_shape.evaluates) return {};
+  if (!step_shape.shards_optimizer) return model::all_elements(table);
   return GradientShards(table, replicas.size()).owned(replicas.rank());
 }
 
@@ -42,7 +44,7 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
       shards_(step_shape.shards_optimizer),
       parameters_(model::make_parameters<Real>(
           experiment.model, part_, experiment.seed, ledger,
-          owned_elements(model::make_parameter_table(experiment.model, part_), shards_,
+          owned_elements(model::make_parameter_table(experiment.model, part_), step_shape,
                          *groups.replicas))),
       tensor_(*groups.slices, tracer),
       gradients_(parameters_, *groups.gradients, shards_, tracer, ledger),
@@ -130,8 +132,10 @@ void Trainer<Real>::load(const Instruction& instruction, const program::StepPlan
     const int group = layout_.in_pool(world_.rank()) / layout_.context();
     const data::Microbatch& microbatch =
         program::microbatch_of(layout_, plan.batch, at_.data, instruction.microbatch);
+    RowPlaces& places = places_[at(instruction.buffer)];
+    places.first_document = plan.batch.first_document(microbatch);
     read_rows(corpus_, microbatch, tick.forward.workload, tick.first_document[at(group)], home,
-              batch_, places_[at(instruction.buffer)]);
+              batch_, places);
     llama_->set_batch(instruction.buffer, batch_);
   });
 }
@@ -213,8 +217,6 @@ void Trainer<Real>::measure_gradient() {
   tracer_.time_collective(owners, OtherEvent::agree_on_norm, {},
                           [&] { owners.all_reduce(std::span(&squares, 1), comm::Reduction::sum); });
   gradient_norm_ = std::sqrt(squares);
-  // The norm is global, so every stream has arrived: this does not block.
-  streams_.finish();
 }
 
 template <typename Real>

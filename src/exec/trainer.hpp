@@ -58,6 +58,10 @@ class Trainer {
   void run(const program::Instruction& instruction, const program::StepPlan& plan,
            const HomeRows& home);
 
+  /// Completes the residual streams that were sent: after an update all have arrived, as the
+  /// gradient norm is global, so that this does not block.
+  void finish_step() { streams_.finish(); }
+
   model::AttentionBuffers<Real> attention_buffers(const program::Instruction& instruction) {
     return llama_->attention_buffers(instruction.buffer, instruction.layer);
   }

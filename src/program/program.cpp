@@ -9,6 +9,7 @@
 // - the backward pass runs layers and halves in reverse, may recompute a layer's forward pass
 //   first, and starts the sum of a layer's gradients after its last microbatch;
 // - the step ends with the other gradient sums, the norm and the update.
+// Evaluation has forward passes only, and a microbatch's loss right after its last one.
 // Dedicated servers, and stages without a microbatch, run the exchanges only.
 #include "cadenza/program/program.hpp"
 
@@ -69,17 +70,20 @@ class Builder {
       unit.pass == Pass::forward ? add_forward(unit) : add_backward(unit);
       ++unit_;
     }
-    if (trainer_) add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
-    if (trainer_) add({.operation = Operation::gradient_norm, .pass = Pass::backward});
-    if (trainer_) add({.operation = Operation::optimize, .pass = Pass::backward});
-    if (trainer_ && step_shape_.shards_optimizer) {
-      add({.operation = Operation::gather_parameters, .pass = Pass::backward});
-    }
+    if (trainer_ && !step_shape_.evaluates) add_update();
     program_.buffers = std::max(1, buffers_.count());  // a server needs one
     return std::move(program_);
   }
 
  private:
+  void add_update() {
+    add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
+    add({.operation = Operation::gradient_norm, .pass = Pass::backward});
+    add({.operation = Operation::optimize, .pass = Pass::backward});
+    if (!step_shape_.shards_optimizer) return;
+    add({.operation = Operation::gather_parameters, .pass = Pass::backward});
+  }
+
   // --- One pass of a microbatch ---
 
   void add_forward(const MicrobatchPass& unit) {
@@ -90,6 +94,9 @@ class Builder {
     }
     add_layers(unit, Pass::forward);
     if (unit.microbatch >= 0 && !is_last(unit)) send(unit);
+    if (unit.microbatch < 0 || !step_shape_.evaluates) return;
+    if (is_last(unit)) add_parts(of(unit, Operation::loss));
+    buffers_.release(unit.microbatch, unit.chunk);
   }
 
   void add_backward(const MicrobatchPass& unit) {
@@ -301,7 +308,8 @@ StepShape::StepShape(const config::Experiment& e)
       layers(static_cast<int>(e.model.layers / (e.parallel.pipeline * e.parallel.chunks))),
       halves(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
       recompute(e.run.recompute),
-      shards_optimizer(e.parallel.shard == config::Shard::optimizer) {}
+      shards_optimizer(e.parallel.shard == config::Shard::optimizer),
+      evaluates(e.run.evaluates) {}
 
 int StepShape::model_layer(int stage, int layer) const {
   const int chunk = layer / layers;
@@ -309,8 +317,12 @@ int StepShape::model_layer(int stage, int layer) const {
 }
 
 std::vector<Tick> StepShape::ticks() const {
-  if (layout.pools_stages() && layout.pipeline() > 1) return phase_aligned(pipeline);
   std::vector<Tick> ticks;
+  if (layout.pools_stages() && layout.pipeline() > 1) {
+    ticks = phase_aligned(pipeline);
+    if (evaluates) std::erase_if(ticks, [](const Tick& t) { return t.phase == Pass::backward; });
+    return ticks;
+  }
   for (int m = 0; m < pipeline.microbatches; ++m) ticks.push_back({Pass::forward, {m}});
   return ticks;
 }
@@ -382,10 +394,11 @@ EventContext context_of(const Instruction& instruction, int halves) {
 
 int buffers_of_stage(const StepShape& step_shape, int stage) {
   BufferPool buffers;
+  const Pass last = step_shape.evaluates ? Pass::forward : Pass::backward;
   for (const MicrobatchPass& unit : microbatch_passes(step_shape, true, stage)) {
     if (unit.microbatch < 0) continue;
-    unit.pass == Pass::forward ? buffers.take(unit.microbatch, unit.chunk)
-                               : buffers.release(unit.microbatch, unit.chunk);
+    if (unit.pass == Pass::forward) buffers.take(unit.microbatch, unit.chunk);
+    if (unit.pass == last) buffers.release(unit.microbatch, unit.chunk);
   }
   return std::max(1, buffers.count());
 }

@@ -145,11 +145,13 @@ std::vector<MicrobatchPass> microbatch_passes(const StepShape& step_shape, bool 
       const int microbatch = trainer ? tick.microbatch[at(stage)] : -1;
       units.push_back({tick.phase, t, microbatch, 0});
       // With one stage a tick is a microbatch: its backward pass follows, with the same plans.
-      if (step_shape.layout.pipeline() == 1) units.push_back({Pass::backward, t, microbatch, 0});
+      if (step_shape.layout.pipeline() > 1 || step_shape.evaluates) continue;
+      units.push_back({Pass::backward, t, microbatch, 0});
     }
     return units;
   }
   for (const ScheduleEntry& turn : one_f_one_b(step_shape.pipeline, stage)) {
+    if (step_shape.evaluates && turn.pass == Pass::backward) continue;
     units.push_back({turn.pass, turn.microbatch, turn.microbatch, turn.chunk});
   }
   return units;

@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "rows are written as they lie in memory");
 static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
 static_assert(sizeof(StepRecord) == 120 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 80);
-static_assert(sizeof(PlannedStage) == 80 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 40);
+static_assert(sizeof(PlannedStage) == 80 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 48);
 static_assert(sizeof(RankRow) == 240 && sizeof(StatusRow) == 40);
 
 /// A column has the name of its member, here and in the frames of the analysis.
@@ -206,7 +206,9 @@ RowDescription describe_rows<AnswerLoss>() {
                               {CADENZA_FIELD(length), H5T_STD_I64LE, "token"},
                               {CADENZA_FIELD(fact), H5T_STD_I64LE, "token"},
                               {CADENZA_FIELD(position), H5T_STD_I64LE, "token"},
-                              {CADENZA_FIELD(loss), H5T_IEEE_F64LE}});
+                              {CADENZA_FIELD(loss), H5T_IEEE_F64LE},
+                              {CADENZA_FIELD(document), H5T_STD_I32LE},
+                              {CADENZA_FIELD(question), H5T_STD_I32LE}});
 }
 
 template <>

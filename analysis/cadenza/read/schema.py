@@ -66,7 +66,7 @@ TABLES = {
          ("loss", "<f8")]),
     "/answers": np.dtype(
         [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"),
-         ("position", "<i8"), ("loss", "<f8")]),
+         ("position", "<i8"), ("loss", "<f8"), ("document", "<i4"), ("question", "<i4")]),
 }
 # Fields whose numbers have names, which the file says.
 CODES = {

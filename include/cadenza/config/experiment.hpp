@@ -72,13 +72,29 @@ struct Lengths {
   double stretch = 1;                     ///< histogram: factor on drawn lengths
 };
 
+/// What documents of source retrieval ask for; after RULER (arXiv 2404.06654).
+enum class RetrievalTask { needles, values, variables, common_words, frequent_words };
+
 /// Documents of source retrieval.
 struct Retrieval {
-  std::int64_t facts = 4;      ///< facts of a document
+  std::int64_t facts = 4;      ///< facts of a document; values: keys; variables: chains
   std::int64_t questions = 1;  ///< questions at its end, each about another fact
   double depth_min = 0;        ///< smallest depth of a fact: share of the filler before it
   double depth_max = 1;
   std::int64_t phrase = 16;  ///< longest phrase of the filler, tokens; the shortest has half
+  RetrievalTask task = RetrievalTask::needles;
+  std::int64_t answers = 4;  ///< values, common_words, frequent_words: words of an answer
+  std::int64_t hops = 4;     ///< variables: assignments between a value and the asked variable
+
+  /// Whether questions are about facts; otherwise about how often words occur.
+  bool tells_facts() const {
+    return task != RetrievalTask::common_words && task != RetrievalTask::frequent_words;
+  }
+  /// How many facts tell what one question asks for.
+  std::int64_t links() const {
+    if (task == RetrievalTask::values) return answers;
+    return task == RetrievalTask::variables ? hops + 1 : 1;
+  }
 };
 
 struct Data {
@@ -299,6 +315,8 @@ struct Run {
   std::int64_t memory = 0;      ///< bytes that a rank may use; 0: no limit
   double timeout = 300;  ///< longest time without a completed operation, seconds; 0: no limit
   Checkpoint checkpoint;
+  /// Whether steps are forward passes without updates: no key, cadenza evaluate sets it.
+  bool evaluates = false;
 };
 
 struct Trace {

@@ -32,8 +32,9 @@ std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKin
 /// Model FLOPs of a training step over documents of these lengths, the numerator of model-FLOPs
 /// utilization: 3 x the forward pass, dense and attention (4 * head_dim * heads per pair that the
 /// mask allows, in every layer).
+/// @param evaluates  the forward pass alone
 double model_flops(const config::Model& model, const Mask& mask,
-                   std::span<const std::int64_t> lengths);
+                   std::span<const std::int64_t> lengths, bool evaluates = false);
 
 /// FLOPs that a step executes without recomputation: 3 x dense forward + 3.5 x attention forward,
 /// as the backward pass of attention computes the scores again.
@@ -42,8 +43,10 @@ double step_flops(const config::Model& model, const Mask& mask,
 
 /// FLOPs of core attention that a step executes, recomputed forward passes included, for all pairs
 /// that the mask allows: it does not subtract those that sparse attention leaves out.
+/// @param evaluates  the forward pass alone
 double attention_flops(const config::Model& model, const Mask& mask,
-                       std::span<const std::int64_t> lengths, config::Recompute recompute);
+                       std::span<const std::int64_t> lengths, config::Recompute recompute,
+                       bool evaluates = false);
 
 // --- Tiles of an attention kernel ---
 

@@ -19,6 +19,7 @@ struct BatchDocument {
   std::int64_t corpus_document = 0;
   Range tokens;            ///< tokens of the corpus document
   std::int64_t delay = 0;  ///< balanced: steps that it waited
+  bool scored = true;      ///< its tokens have targets; not where evaluation reads it once more
   std::int64_t length() const { return tokens.size(); }
   friend bool operator==(const BatchDocument&, const BatchDocument&) = default;
 };
@@ -34,8 +35,11 @@ struct Batch {
   std::int64_t step = 0;
   std::vector<Microbatch> microbatches;
   std::int64_t tokens() const;
-  std::int64_t targets() const;  ///< sum over documents of length - 1
+  std::int64_t targets() const;  ///< sum over scored documents of length - 1
   std::int64_t documents() const;
+  /// The number among the step's documents of the first one of `microbatch`, which is one of
+  /// `microbatches`.
+  std::int64_t first_document(const Microbatch& microbatch) const;
   std::vector<std::int64_t> lengths() const;  ///< lengths of all documents, in order
 };
 

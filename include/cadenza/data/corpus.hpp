@@ -20,11 +20,12 @@ inline constexpr Token kEndToken = 257;
 inline constexpr Token kPaddingToken = 258;
 inline constexpr std::int64_t kByteVocabulary = 259;
 
-/// A question that a document asks after it has told the answer.
+/// A token of the answer to a question that a document asks after it has told the answer.
 struct Question {
   std::int64_t token = 0;       ///< place in the document of the token whose target is the answer
   std::int64_t fact = 0;        ///< place in the document where the answer is told
   std::int64_t fact_begin = 0;  ///< first token of the fact that tells it
+  std::int32_t number = 0;  ///< of the question in its document; the tokens of an answer share it
   friend bool operator==(const Question&, const Question&) = default;
 };
 

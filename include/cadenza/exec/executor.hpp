@@ -26,6 +26,7 @@
 
 namespace cadenza::exec {
 
+using program::DocumentLoss;
 using program::StepResult;
 
 /// Returns the layers that a trainer holds, and its tensor slice.
@@ -59,6 +60,9 @@ class Executor {
   /// This rank's rows of /positions and /answers for the last step.
   std::vector<trace::PositionLoss> position_losses() const;
   std::vector<trace::AnswerLoss> answer_losses() const;
+  /// Losses of the last step's documents, in their order, added up over all ranks. Collective.
+  /// @param documents  their number
+  std::vector<DocumentLoss> document_losses(std::int64_t documents) const;
 
   /// Returns this rank's parameters; null on dedicated servers.
   const model::Parameters<Real>* parameters() const;

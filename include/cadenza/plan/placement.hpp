@@ -57,8 +57,8 @@ Plan colocated(const Workload& workload);
 Plan all_gather(const Workload& workload, config::Gather gather);
 
 /// Passes keys and values round rings of `inner_ring` ranks, one per node, inside a ring of nodes;
-/// with 1, as with all ranks of the group, rank by rank round one flat ring. The homes and the order
-/// of tokens make it ring, zigzag, striped or block-striped attention.
+/// with 1, as with all ranks of the group, rank by rank round one flat ring. The homes and the
+/// order of tokens make it ring, zigzag, striped or block-striped attention.
 /// @throws Error(usage) where inner_ring does not divide workload.context
 Plan ring(const Workload& workload, std::int64_t inner_ring = 1);
 

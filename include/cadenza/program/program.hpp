@@ -89,6 +89,7 @@ struct StepShape {
   int halves = 1;  ///< 2: ping-pong
   config::Recompute recompute = config::Recompute::none;
   bool shards_optimizer = false;
+  bool evaluates = false;  ///< forward passes only
   /// Layers of a rank: of all chunks of its pipeline stage.
   int rank_layers() const { return layers * pipeline.chunks; }
   /// The layer of the model that a stage's layer is.

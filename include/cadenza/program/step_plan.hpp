@@ -85,4 +85,11 @@ struct StepResult {
   std::optional<Recall> recall;
 };
 
+/// Losses of a document's targets.
+struct DocumentLoss {
+  double targets = 0;
+  double hits = 0;  ///< targets that were the model's first choice
+  double loss = 0;  ///< sum of their cross-entropies
+};
+
 }  // namespace cadenza::program

@@ -173,7 +173,7 @@ struct PositionLoss {
   double loss = 0;        ///< sum of their cross-entropies
 };
 
-/// The answer to a question of a document (source retrieval): a row of /answers.
+/// A token of the answer to a question of a document (source retrieval): a row of /answers.
 struct AnswerLoss {
   std::uint32_t step = 0;
   std::uint32_t hit = 0;      ///< 1: it was the model's first choice
@@ -181,6 +181,8 @@ struct AnswerLoss {
   std::int64_t fact = 0;      ///< place in the document where the answer is told
   std::int64_t position = 0;  ///< place in the document where it is asked for
   double loss = 0;
+  std::int32_t document = 0;  ///< number among the step's documents
+  std::int32_t question = 0;  ///< number of the question in its document
 };
 
 enum class Role : std::uint32_t { trainer = 0, attention_server = 1, both = 2 };

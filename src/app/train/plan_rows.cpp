@@ -71,7 +71,8 @@ trace::PlannedTask planned_task(const plan::PlacedTask& placed, Rank home) {
 /// Returns the passes that run a tick's plans: one if all stages are in one phase, otherwise both.
 std::vector<program::Pass> passes_of(const program::StepShape& step_shape,
                                      const program::Tick& tick) {
-  if (step_shape.layout.pools_stages() && step_shape.layout.pipeline() > 1) return {tick.phase};
+  const bool one_phase = step_shape.layout.pools_stages() && step_shape.layout.pipeline() > 1;
+  if (one_phase || step_shape.evaluates) return {tick.phase};
   return {program::Pass::forward, program::Pass::backward};
 }
 

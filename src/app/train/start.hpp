@@ -34,7 +34,7 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 /// @param contents  of the experiment's files
 /// @param read  reads a checkpoint's numbers on every rank; throws Error(data) if it is damaged
 /// @throws CollectiveError(data) unless it holds the experiment's model; CollectiveError(usage) if
-/// run.steps are already done
+/// run.steps are already done, unless it is evaluated
 Start find_start(comm::Communicator& world, const std::string& from,
                  const config::Experiment& experiment, const config::FileContents& contents,
                  const std::function<void(const std::string& path)>& read);

@@ -27,8 +27,13 @@ double sum_of_squares(const std::vector<std::int64_t>& lengths) {
   return sum;
 }
 
+double model_flops(const config::Experiment& e, std::span<const std::int64_t> lengths) {
+  return cost::model_flops(e.model, e.attention.mask(), lengths, e.run.evaluates);
+}
+
 double dense_attention_flops(const config::Experiment& e, std::span<const std::int64_t> lengths) {
-  return cost::attention_flops(e.model, e.attention.mask(), lengths, e.run.recompute);
+  return cost::attention_flops(e.model, e.attention.mask(), lengths, e.run.recompute,
+                               e.run.evaluates);
 }
 
 std::int64_t attention_time(std::span<const RankStep> ranks, std::span<const Rank> servers) {
@@ -76,8 +81,7 @@ StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch
   metrics.seconds = seconds(ranks[0].step_ns);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.model_flops_utilization =
-      cost::model_flops(experiment.model, experiment.attention.mask(), batch.lengths()) /
-      (metrics.seconds * peak_flops);
+      model_flops(experiment, batch.lengths()) / (metrics.seconds * peak_flops);
   const std::vector<Rank> servers = attention_servers(experiment);
   metrics.attention_imbalance = attention_imbalance(ranks, servers);
   metrics.attention_imbalance_by_layer =
@@ -155,7 +159,7 @@ trace::StepRecord step_record(const config::Experiment& experiment, const data::
   record.documents = static_cast<std::uint32_t>(lengths.size());
   record.tokens = batch.tokens();
   record.sum_length2 = sum_of_squares(lengths);
-  record.model_flops = cost::model_flops(experiment.model, experiment.attention.mask(), lengths);
+  record.model_flops = model_flops(experiment, lengths);
   record.dense_attention_flops = dense_attention_flops(experiment, lengths);
   return record;
 }

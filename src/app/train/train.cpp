@@ -85,7 +85,7 @@ class Candidates {
     const model::CheckpointReader checkpoint(path);
     if (candidate.of_earlier_run && has_own_) require_same_run(checkpoint, experiment, contents);
     checkpoint.require(experiment.model);
-    if (checkpoint.step() >= experiment.run.steps) {
+    if (!experiment.run.evaluates && checkpoint.step() >= experiment.run.steps) {
       fail(ExitCode::usage, "run.steps: found {}; valid: more than the {} steps already done in {}",
            experiment.run.steps, checkpoint.step(), path);
     }

@@ -62,11 +62,15 @@ std::string describe_stop(int signal, std::int64_t steps, const config::Experime
 
 template <typename Real>
 Training<Real>::Training(comm::Communicator& world, config::Experiment experiment,
-                         const std::string& from, const std::string& output)
-    : world_(world), experiment_(std::move(experiment)), kept_(experiment_.run.checkpoint.keep) {
+                         const std::string& from, const std::string& output, Evaluation* evaluation)
+    : world_(world),
+      experiment_(std::move(experiment)),
+      kept_(experiment_.run.checkpoint.keep),
+      evaluation_(evaluation) {
   collectively(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     contents_ = file_contents(experiment_, *corpus_);
+    if (evaluation_) experiment_.run.steps = Evaluation::steps(experiment_, *corpus_);
     packer_.emplace(*corpus_, experiment_);
     machine_ = load_machine(experiment_.cluster);
     const Choice choice = search_layout(experiment_, *packer_, machine_, world_.rank() == 0);
@@ -118,10 +122,14 @@ void Training<Real>::read_start(const std::string& from) {
         executor_->read_checkpoint(checkpoint);
         estimates_ = estimates_in(checkpoint, experiment_);
       });
-  first_step_ = start.step;
+  if (evaluation_) {
+    evaluation_->set_weights(start.checkpoint, start.step);
+  } else {
+    first_step_ = start.step;
+  }
   if (world_.rank() != 0) return;
   if (!start.checkpoint.empty())
-    spdlog::info("from      {}, step {}", start.checkpoint, first_step_);
+    spdlog::info("from      {}, step {}", start.checkpoint, start.step);
   const std::string weights = describe_weights(experiment_, start, estimates_);
   if (!weights.empty()) spdlog::info("{}", weights);
 }
@@ -148,7 +156,8 @@ template <typename Real>
 int Training<Real>::run() {
   tracer_->begin_step(first_step_);
   measure_clock(trace::ClockPhase::start);
-  progress_.emplace(world_.rank() == 0, experiment_.run.steps, Progress::kStep, first_step_);
+  progress_.emplace(world_.rank() == 0, experiment_.run.steps, Progress::kStep, first_step_,
+                    evaluation_ && evaluation_->json() ? stderr : stdout);
   if (experiment_.run.checkpoint.every > 0) save_checkpoint(first_step_);
   Planned next = plan_ahead(first_step_, estimates_.next);
   int signal = 0;
@@ -194,12 +203,18 @@ program::StepPlan Training<Real>::take_plan(Planned& planned) {
 }
 
 template <typename Real>
-int Training<Real>::run_step(const program::StepPlan& plan, std::int64_t begin_ns) {
+int Training<Real>::run_step(program::StepPlan& plan, std::int64_t begin_ns) {
+  if (evaluation_) evaluation_->begin_step(plan.batch);
   ledger_.reset_peaks();
   tracer_->sample_memory();
   const exec::StepResult result = executor_->run(plan);
   estimates_.add(result.sparse);
   const std::int64_t end_ns = trace::now_ns();
+  if (evaluation_) {
+    evaluation_->end_step(world_, experiment_, plan.batch, *corpus_,
+                          {executor_->position_losses(), executor_->answer_losses(),
+                           executor_->document_losses(plan.batch.documents())});
+  }
   const std::vector<RankStep> ranks = gather(end_ns - begin_ns);
   clock_due_ = ranks.front().clock_due != 0;
   collectively(world_, [&] {
@@ -342,9 +357,22 @@ void Training<Real>::finish(int signal, std::int64_t steps) {
   collectively(world_, [&] {
     folder_->require();
     writer_->finish(signal);
+    if (evaluation_ && world_.rank() == 0) {
+      folder_->write_evaluation(evaluation_->to_json(experiment_));
+    }
   });
   if (world_.rank() != 0) return;
   progress_->finish();
+  evaluation_ ? print_evaluation() : print_times();
+  spdlog::info("next      cadenza-analyze {} {}", evaluation_ ? "positions" : "report",
+               folder_->path());
+  if (signal == 0) return;
+  const std::string stop = describe_stop(signal, steps, experiment_, folder_->path());
+  evaluation_ ? spdlog::warn("{}", stop) : print(stop + "\n");
+}
+
+template <typename Real>
+void Training<Real>::print_times() const {
   std::vector<std::string> roles;
   for (Rank rank = 0; rank < world_.size(); ++rank) roles.push_back(role_name(experiment_, rank));
   print(fmt::format("\n{}\nmetrics   {}\ntraces    {}/run.h5\n", summary_table(roles, totals_),
@@ -352,8 +380,14 @@ void Training<Real>::finish(int signal, std::int64_t steps) {
   if (experiment_.run.checkpoint.every > 0) {
     print(fmt::format("weights   {}\n", folder_->checkpoints()));
   }
-  spdlog::info("next      cadenza-analyze report {}", folder_->path());
-  if (signal != 0) print(describe_stop(signal, steps, experiment_, folder_->path()) + "\n");
+}
+
+template <typename Real>
+void Training<Real>::print_evaluation() const {
+  evaluation_->json()
+      ? print(evaluation_->to_json(experiment_) + "\n")
+      : print(fmt::format("\n{}\nresults   {}\ntraces    {}/run.h5\n", evaluation_->table(),
+                          folder_->evaluation(), folder_->trace()));
 }
 
 template class Training<bfloat16>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's part of a training run.
+// One rank's part of a run: of training, or of an evaluation, whose steps are forward passes.
 #pragma once
 
 #include <future>
@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "app/evaluate/evaluation.hpp"
 #include "app/run_folder.hpp"
 #include "app/runtime/terminal.hpp"
 #include "app/train/checkpoints.hpp"
@@ -24,9 +25,10 @@ namespace cadenza::app {
 template <typename Real>
 class Training {
  public:
-  /// @param from  a checkpoint or a folder of them; empty: start at step 0
+  /// @param from        a checkpoint or a folder of them; empty: start at step 0
+  /// @param evaluation  receives the losses if run.evaluates; otherwise null
   Training(comm::Communicator& world, config::Experiment experiment, const std::string& from,
-           const std::string& output);
+           const std::string& output, Evaluation* evaluation = nullptr);
   /// @return signal that ended the run before its last step; 0: none
   int run();
 
@@ -35,7 +37,7 @@ class Training {
   Planned plan_ahead(std::int64_t step, const SparseEstimate& estimate) const;
   program::StepPlan take_plan(Planned& planned);
   /// @return signal that a rank caught, the same on all ranks; 0: none
-  int run_step(const program::StepPlan& plan, std::int64_t begin_ns);
+  int run_step(program::StepPlan& plan, std::int64_t begin_ns);
   void write_trace(const program::StepPlan& plan, const exec::StepResult& result,
                    std::int64_t begin_ns, std::int64_t end_ns);
   void report_step(const program::StepPlan& plan, const exec::StepResult& result,
@@ -49,6 +51,8 @@ class Training {
   bool clock_is_due() const;
   void open_outputs(const std::string& output);
   void finish(int signal, std::int64_t steps);
+  void print_times() const;
+  void print_evaluation() const;
 
   comm::Communicator& world_;
   config::Experiment experiment_;
@@ -66,6 +70,7 @@ class Training {
   std::optional<trace::Writer> writer_;
   std::optional<exec::Tracer> tracer_;
   std::optional<exec::Executor<Real>> executor_;
+  Evaluation* evaluation_;
   std::int64_t first_step_ = 0;
   double peak_flops_ = 0;      ///< of all ranks together
   SparseEstimates estimates_;  ///< of sparse attention, for the next steps

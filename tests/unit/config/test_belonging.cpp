@@ -84,6 +84,19 @@ const std::vector<Ignored>& ignored() {
        kSynthetic,
        "data.source = synthetic",
        {"data={source: retrieval}"}},
+      {"data.retrieval.task=values", {}, "data.source = text", {"data={source: retrieval}"}},
+      {"data.retrieval.facts=5",
+       {"data={source: retrieval}", "data.retrieval.task=common_words"},
+       "data.retrieval.task = common_words",
+       {"data={source: retrieval, retrieval: {task: variables}}"}},
+      {"data.retrieval.answers=5",
+       {"data={source: retrieval}"},
+       "data.retrieval.task = needles",
+       {"data={source: retrieval, retrieval: {task: frequent_words}}"}},
+      {"data.retrieval.hops=5",
+       {"data={source: retrieval}"},
+       "data.retrieval.task = needles",
+       {"data={source: retrieval, retrieval: {task: variables}}"}},
       {"data.retrieval.depth_min=0.5", {}, "data.source = text", {"data={source: retrieval}"}},
       {"data.retrieval.depth_max=0.5", {}, "data.source = text", {"data={source: retrieval}"}},
       {"data.retrieval.phrase=5", {}, "data.source = text", {"data={source: retrieval}"}},
@@ -166,8 +179,8 @@ TEST(Belonging, TheLineSaysWhereTheKeyStands) {
 
 TEST(Belonging, BlocksThatStripesTearAreToldOf) {
   const std::string why =
-      "attention.placement: found striped with attention.kind = {}: a rank has few queries of each "
-      "block, but computes whole blocks; faster: block_striped";
+      "found striped with attention.kind = {}: a rank has few queries of each block, but computes "
+      "whole blocks; faster: block_striped";
   for (const char* kind : {"vertical_slash", "xattention"}) {
     const Overrides sparse = {fmt::format("attention.kind={}", kind)};
     EXPECT_THAT(
@@ -175,7 +188,7 @@ TEST(Belonging, BlocksThatStripesTearAreToldOf) {
         ElementsAre("--set attention.placement=striped: " + fmt::format(fmt::runtime(why), kind)));
     EXPECT_THAT(
         unused(with(sparse, {"parallel.context=2"}), kGood + "attention: {placement: striped}\n"),
-        ElementsAre("e.yaml:14: " + fmt::format(fmt::runtime(why), kind)));
+        ElementsAre("e.yaml:14: attention.placement: " + fmt::format(fmt::runtime(why), kind)));
     for (const char* other : {"block_striped", "zigzag", "cad"}) {
       EXPECT_THAT(unused(with(placed(other), sparse)), IsEmpty());
     }

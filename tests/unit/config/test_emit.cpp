@@ -56,11 +56,17 @@ class Draw {
     e.model.heads = group * e.model.kv_heads;
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
     const std::int64_t questions = integer(1, 16);
-    e.data = {any<Source>(),   {text(), text()},
-              Tokenizer::byte, integer(600, 1 << 30),
-              coin(),          any<TokenType>(),
-              integer(0, 258), integer(1, 99),
-              lengths(),       {questions + integer(0, 16), questions, 0.25, 0.75, integer(1, 99)}};
+    e.data = {any<Source>(),
+              {text(), text()},
+              Tokenizer::byte,
+              integer(600, 1 << 30),
+              coin(),
+              any<TokenType>(),
+              integer(0, 258),
+              integer(1, 99),
+              lengths(),
+              {questions + integer(0, 16), questions, 0.25, 0.75, integer(1, 99),
+               any<RetrievalTask>(), integer(1, 3), integer(1, 3)}};
     e.batch.microbatch = integer(2, 5000);
     e.parallel.data = integer(1, 5);
     e.batch.tokens = e.batch.microbatch * e.parallel.data * integer(1, 3);
@@ -119,7 +125,8 @@ class Draw {
              coin(),         any<Transport>(),
              any<Dtype>(),   any<Recompute>(),
              false,          integer(0, 1 << 30),
-             1e6 * unit(),   {integer(0, 9), integer(0, 9)}};
+             1e6 * unit(),   {integer(0, 9), integer(0, 9)},
+             false};
     if (e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer) {
       e.attention.inputs = Inputs::resend;
       e.attention.overlap = Overlap::none;

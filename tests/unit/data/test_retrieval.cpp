@@ -87,7 +87,8 @@ TEST(Retrieval, DocumentsTellWhatTheyAskFor) {
     std::vector<Question> expected;
     for (std::size_t i = 0; i < 3; ++i) {
       const auto fact = static_cast<std::int64_t>(said.facts.at(said.asked[i]).second);
-      expected.push_back({91 + 3 * static_cast<std::int64_t>(i) + 1, fact, fact - 2});
+      expected.push_back({91 + 3 * static_cast<std::int64_t>(i) + 1, fact, fact - 2,
+                          static_cast<std::int32_t>(i)});
     }
     EXPECT_EQ(corpus->questions(document), expected);
     different.insert(tokens);
@@ -168,6 +169,137 @@ TEST(Retrieval, SaysWhichDocumentIsTooShort) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::data);
     EXPECT_THAT(error.what(), HasSubstr("found a document of 17 tokens; valid: 18 or more"));
+  }
+}
+
+// --- The other tasks ---
+
+config::Data task_of(config::RetrievalTask task, std::int64_t length) {
+  config::Data data = retrieval(length, 3, 2);
+  data.retrieval.task = task;
+  data.retrieval.answers = 3;
+  data.retrieval.hops = 2;
+  return data;
+}
+
+/// The answers of a document as its questions() say: places of the targets and of what tells them.
+std::map<std::int32_t, std::vector<Question>> by_number(const Corpus& corpus,
+                                                        std::int64_t document) {
+  std::map<std::int32_t, std::vector<Question>> found;
+  for (const Question& q : corpus.questions(document)) found[q.number].push_back(q);
+  return found;
+}
+
+TEST(Retrieval, AKeyWithSeveralValuesIsAnsweredInTheirOrder) {
+  const auto corpus = open_corpus(task_of(config::RetrievalTask::values, 120), kVocabulary, 7);
+  for (std::int64_t document = 0; document < 50; ++document) {
+    const std::vector<Token> tokens = tokens_of(*corpus, document);
+    std::map<Token, std::vector<std::int64_t>> told;  // places of values, by key
+    for (std::size_t i = 0; i < 120 - 10; ++i) {
+      if (tokens[i] == kFact) told[tokens[i + 1]].push_back(static_cast<std::int64_t>(i + 2));
+    }
+    EXPECT_EQ(told.size(), 3u);
+    const auto questions = by_number(*corpus, document);
+    ASSERT_EQ(questions.size(), 2u);
+    for (const auto& [number, answer] : questions) {
+      const std::size_t begin = 110 + 5 * static_cast<std::size_t>(number);
+      EXPECT_EQ(tokens[begin], kAsk);
+      const auto& places = told.at(tokens[begin + 1]);
+      ASSERT_EQ(answer.size(), 3u);
+      ASSERT_EQ(places.size(), 3u);
+      for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(answer[i].token, static_cast<std::int64_t>(begin + 1 + i));
+        EXPECT_EQ(answer[i].fact, places[i]);
+        EXPECT_EQ(answer[i].fact_begin, places[0] - 2);
+        EXPECT_EQ(tokens[begin + 2 + i], tokens[static_cast<std::size_t>(places[i])]);
+      }
+    }
+  }
+}
+
+TEST(Retrieval, AVariableIsTracedToItsValue) {
+  const auto corpus = open_corpus(task_of(config::RetrievalTask::variables, 120), kVocabulary, 7);
+  for (std::int64_t document = 0; document < 50; ++document) {
+    const std::vector<Token> tokens = tokens_of(*corpus, document);
+    std::map<Token, std::size_t> told;  // place of the value, by variable
+    for (std::size_t i = 0; i < 120 - 6; ++i) {
+      if (tokens[i] != kFact) continue;
+      EXPECT_TRUE(told.emplace(tokens[i + 1], i + 2).second) << "assigned twice";
+    }
+    EXPECT_EQ(told.size(), 9u);  // three chains of three
+    for (const auto& [number, answer] : by_number(*corpus, document)) {
+      const std::size_t begin = 114 + 3 * static_cast<std::size_t>(number);
+      EXPECT_EQ(tokens[begin], kAsk);
+      std::size_t place = told.at(tokens[begin + 1]);
+      for (int hop = 0; hop < 2; ++hop) {
+        const std::size_t earlier = told.at(tokens[place]);
+        EXPECT_LT(earlier, place) << "assigned before it is known";
+        place = earlier;
+      }
+      EXPECT_FALSE(told.contains(tokens[place]));
+      EXPECT_EQ(tokens[begin + 2], tokens[place]);
+      ASSERT_EQ(answer.size(), 1u);
+      EXPECT_EQ(answer[0].token, static_cast<std::int64_t>(begin + 1));
+      EXPECT_EQ(answer[0].fact, static_cast<std::int64_t>(place));
+      EXPECT_EQ(answer[0].fact_begin, static_cast<std::int64_t>(place - 2));
+    }
+  }
+}
+
+TEST(Retrieval, WordsAreCounted) {
+  for (const std::int64_t length : {260, 1000, 4000}) {
+    for (const auto task :
+         {config::RetrievalTask::common_words, config::RetrievalTask::frequent_words}) {
+      const auto corpus = open_corpus(task_of(task, length), kVocabulary, 7);
+      std::set<std::vector<Token>> answers;
+      for (std::int64_t document = 0; document < 50; ++document) {
+        std::vector<Token> tokens = tokens_of(*corpus, document);
+        const std::vector<Token> answer(tokens.end() - 3, tokens.end());
+        tokens.resize(tokens.size() - 3);
+        EXPECT_EQ(tokens.back(), kAsk);
+        tokens.pop_back();
+        std::map<Token, std::int64_t> counts;
+        for (const Token token : tokens) {
+          EXPECT_GE(token, kFirstWord);
+          ++counts[token];
+        }
+        std::vector<std::pair<std::int64_t, Token>> most;
+        for (const auto& [token, count] : counts) most.emplace_back(count, token);
+        std::ranges::sort(most, std::greater());
+        EXPECT_GT(most[2].first, most[3].first) << "which ones can be told";
+        std::vector<Token> wanted = {most[0].second, most[1].second, most[2].second};
+        if (task == config::RetrievalTask::common_words) {
+          EXPECT_GE(most[2].first, 3 * most[3].first);
+          std::ranges::sort(wanted);
+        } else {
+          EXPECT_TRUE(most[0].first > most[1].first && most[1].first > most[2].first);
+        }
+        EXPECT_EQ(answer, wanted);
+        const auto questions = corpus->questions(document);
+        ASSERT_EQ(questions.size(), 3u);
+        for (std::int64_t i = 0; i < 3; ++i) {
+          EXPECT_EQ(questions[static_cast<std::size_t>(i)], (Question{length - 4 + i, 0, 0, 0}));
+        }
+        answers.insert(answer);
+      }
+      EXPECT_GT(answers.size(), 45u);
+    }
+  }
+}
+
+TEST(Retrieval, AnyRangeOfAnyTaskIsThatOfTheDocument) {
+  for (const auto task :
+       {config::RetrievalTask::values, config::RetrievalTask::variables,
+        config::RetrievalTask::common_words, config::RetrievalTask::frequent_words}) {
+    const auto corpus = open_corpus(task_of(task, 270), kVocabulary, 5);
+    const std::vector<Token> whole = tokens_of(*corpus, 9);
+    for (std::int64_t begin = 0; begin < 270; begin += 7) {
+      for (std::int64_t end = begin; end <= 270; end += 9) {
+        std::vector<Token> part(static_cast<std::size_t>(end - begin));
+        corpus->read(9, {begin, end}, part);
+        ASSERT_EQ(part, std::vector<Token>(whole.begin() + begin, whole.begin() + end));
+      }
+    }
   }
 }
 

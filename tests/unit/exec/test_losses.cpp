@@ -22,7 +22,9 @@ TEST(Losses, FourBinsForEachDoubling) {
 TEST(Losses, AreSumsOfTheRowsAtAPlace) {
   RowPlaces places;
   places.places = {0, 1, -1, 9, 8, 1};
-  places.answers = {{1, 50, {1, 0}}, {4, 60, {8, 5}}};
+  places.documents = {0, 0, 0, 1, 1, 1};
+  places.first_document = 5;
+  places.answers = {{1, 50, {1, 0, 0, 2}}, {4, 60, {8, 5, 4, 3}}};
   LossRecord record;
   record.begin_step(3);
   // The halves of a microbatch come one after the other.
@@ -47,8 +49,18 @@ TEST(Losses, AreSumsOfTheRowsAtAPlace) {
             std::tuple(3u, 0u, 50, 0, 2, 2.0));
   EXPECT_EQ(std::tuple(second.hit, second.length, second.fact, second.position, second.loss),
             std::tuple(1u, 60, 5, 9, 8.0));
+  EXPECT_EQ(std::pair(first.document, first.question), std::pair(5, 2));
+  EXPECT_EQ(std::pair(second.document, second.question), std::pair(6, 3));
+  ASSERT_EQ(record.documents().size(), 7u);  // those before are of other microbatches
+  const auto whole = [&](std::size_t i) {
+    const DocumentLoss& document = record.documents()[i];
+    return std::tuple(document.targets, document.hits, document.loss);
+  };
+  EXPECT_EQ(whole(4), std::tuple(0.0, 0.0, 0.0));
+  EXPECT_EQ(whole(5), std::tuple(2.0, 1.0, 3.0));
+  EXPECT_EQ(whole(6), std::tuple(3.0, 2.0, 28.0));
   record.begin_step(4);
-  EXPECT_TRUE(record.positions().empty() && record.answers().empty());
+  EXPECT_TRUE(record.positions().empty() && record.answers().empty() && record.documents().empty());
 }
 
 }  // namespace

@@ -160,6 +160,7 @@ TEST(Context, RingsHandOnWhatTheyGot) {
 /// Stages in which each of 6 ranks, in nodes of 3, sends to its own node, and to another one.
 std::vector<std::pair<int, int>> hops_of_two_nodes(PlacementKind placement) {
   config::Experiment e = experiment(placement, 6);
+  e.attention.block = 8;
   e.attention.inner_ring = 3;
   const Plan plan = planned(e, {{600}});
   std::vector<std::pair<int, int>> sent(6);

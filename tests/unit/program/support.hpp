@@ -146,9 +146,10 @@ inline config::Experiment random_experiment(plan::test::Draw& draw) {
 
 /// Real plans and programs of all ranks of a random experiment.
 struct RandomStep {
-  explicit RandomStep(std::uint64_t seed) {
+  explicit RandomStep(std::uint64_t seed, bool evaluates = false) {
     plan::test::Draw draw(seed);
     experiment = random_experiment(draw);
+    experiment.run.evaluates = evaluates;
     const data::Packer packer(Lengths(seed), experiment);
     tick_plans = plan_ticks(experiment, packer.batch(0));
     step_shape.emplace(experiment);

@@ -143,6 +143,32 @@ TEST(Program, BuffersAreThoseThatTheScheduleNeeds) {
   EXPECT_EQ(buffers("1f1b", 2, 0), 2 * 3 + 4 + 1);  // Megatron's warm-up and one more
 }
 
+TEST(Program, OfAnEvaluationIsItsForwardPasses) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const test::RandomStep training(seed);
+    const test::RandomStep evaluation(seed, true);
+    for (std::size_t rank = 0; rank < training.programs.size(); ++rank) {
+      // By operation, microbatch, layer, stage and half: what runs, in whatever order.
+      std::map<std::tuple<Operation, int, int, int, int>, int> expected, found;
+      const auto key = [](const Instruction& i) {
+        return std::tuple(i.operation, i.microbatch, i.layer, i.stage, i.half);
+      };
+      for (const Instruction& i : training.programs[rank].instructions) {
+        const bool forward = i.pass == Pass::forward && !i.recompute;
+        if (forward || i.operation == Operation::loss) ++expected[key(i)];
+      }
+      for (const Instruction& i : evaluation.programs[rank].instructions) {
+        EXPECT_EQ(i.pass, Pass::forward);
+        EXPECT_FALSE(i.recompute);
+        ++found[key(i)];
+      }
+      EXPECT_EQ(found, expected);
+      EXPECT_EQ(evaluation.programs[rank].buffers, 1) << "no activations are kept";
+    }
+  }
+}
+
 TEST(Program, LseIsAResultForwardAndAnInputBackward) {
   for (const Tensor what : {Tensor::o, Tensor::dq, Tensor::dk, Tensor::dv}) {
     EXPECT_TRUE(is_result(what, Pass::forward));

@@ -67,6 +67,15 @@ TEST(Faults, NoneInProgramsOfRealPlans) {
   EXPECT_GT(exchanges, 100) << "the random plans hardly move anything";
 }
 
+TEST(Faults, NoneInProgramsOfEvaluations) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const program::test::RandomStep step(seed, true);
+    EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.tick_plans),
+                IsEmpty())
+        << seed;
+  }
+}
+
 TEST(Faults, AnyRemovedPostIsFoundOnBothSides) {
   const std::vector tick_plans = {one_move(), one_move()};
   const std::vector<Program> sound = Setting(2, 0, 2, 2).programs(tick_plans);

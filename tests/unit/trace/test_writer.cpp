@@ -109,7 +109,9 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                        {"length", 8, 8, I},
                                                        {"fact", 16, 8, I},
                                                        {"position", 24, 8, I},
-                                                       {"loss", 32, 8, F}}));
+                                                       {"loss", 32, 8, F},
+                                                       {"document", 40, 4, I},
+                                                       {"question", 44, 4, I}}));
   EXPECT_EQ(layout_of(file.get(), "/plan"), (Layout{{"step", 0, 4, I},
                                                     {"tick", 4, 4, I},
                                                     {"document", 8, 4, I},

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// cadenza evaluate: the forward passes of a run, from a checkpoint, without updates.
+#include <spdlog/spdlog.h>
+
+#include "app/command_line.hpp"
+#include "app/evaluate/evaluation.hpp"
+#include "app/experiment_file.hpp"
+#include "app/runtime/machine.hpp"
+#include "app/runtime/signals.hpp"
+#include "app/train/training.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// Returns the experiment with steps of forward passes. Nothing is kept for a backward pass, every
+/// document belongs to the step that reads it, and the weights attend as they do after training.
+config::Experiment evaluating(config::Experiment e) {
+  e.run.evaluates = true;
+  e.run.recompute = config::Recompute::layer;
+  e.run.checkpoint.every = 0;
+  if (e.batch.packing == config::Packing::balanced) e.batch.packing = config::Packing::pooled;
+  e.attention.sparse.dense_steps = 0;
+  return e;
+}
+
+}  // namespace
+
+int evaluate(comm::Communicator& world, const CommandLine& line) {
+  const config::Experiment experiment =
+      evaluating(load_experiment(world, line.experiment, line.overrides));
+  const std::string output =
+      line.output.empty() ? "runs/" + experiment.name + "-evaluated" : line.output;
+  Evaluation evaluation(line.format == "json");
+  int signal = 0;
+  with_real(experiment.run.dtype, [&]<typename Real>(Real) {
+    signal = Training<Real>(world, experiment, line.from, output, &evaluation).run();
+  });
+  return exit_code_of(signal);
+}
+
+}  // namespace cadenza::app
