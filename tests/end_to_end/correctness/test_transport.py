@@ -54,10 +54,13 @@ def test_attention_has_the_same_bits(tmp_path):
 def test_a_run_names_what_was_asked_for(transport, tmp_path):
     experiment = harness.write_experiment(
         tmp_path / "experiment.yaml",
-        {"data": {"source": "synthetic"}, "run": {"steps": 1, "transport": transport}},
+        {"data": {"source": "synthetic"}, "parallel": {"data": 2},
+         "run": {"steps": 1, "transport": transport}},
     )
-    result = harness.run_well(1, ["train", experiment, "--output", tmp_path / "run"])
-    assert f"transport {transport}: " in result.out
+    words = ["train", experiment, "--output", tmp_path / "run"]
+    assert f"transport {transport}: " in harness.run_well(2, words).out
+    alone = harness.run_well(1, [*words, "--set", "parallel.data=1"])
+    assert "transport" not in alone.out, "a single rank sends nothing"
 
 
 def test_nothing_is_said_where_tensors_are_the_hosts(tmp_path):

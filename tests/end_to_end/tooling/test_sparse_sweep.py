@@ -38,7 +38,7 @@ def points(seconds, **labels):
 
 
 def test_all_points_are_there(seconds):
-    assert len(seconds) == 2 * 4 * 2 * 6 - 2 * 4 * 2
+    assert len(seconds) == 2 * 4 * 2 * 7 - 2 * 4 * 2
 
 
 def test_the_gain_grows_with_the_length(seconds):
