@@ -16,6 +16,15 @@ def ranks(run):
                    [text.decode() for text in file["/meta/strings"][:]])
 
 
+def peak_bytes(run):
+    """The largest memory of every rank in the run."""
+    found = []
+    for path in sorted((run / "trace").glob("rank-*.h5")):
+        with h5py.File(path, "r") as file:
+            found.append(int(file["/memory/highwater"]["peak_total_bytes"].max()))
+    return found
+
+
 def seconds_of(rows):
     """Of a step or an event, or of each of many."""
     return (rows["end_ns"] - rows["begin_ns"]) * 1e-9

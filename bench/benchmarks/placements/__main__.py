@@ -126,7 +126,7 @@ def main(arguments=None):
         results.save(chosen.output, found)
     print(f"\n{machine['date']}, {machine['processor']}, {machine['cores']} cores, "
           f"commit {machine['commit']}\n")
-    print("\n".join([*table.targets(kept), "", *table.times(kept)]))
+    print("\n".join([*table.targets(kept), "", *table.times(kept), "", *table.memory(kept)]))
     print(f"\n{overhead_line(kept[OVERHEAD])}")
     print(f"\nAll steps: {chosen.output}")
 

@@ -34,6 +34,7 @@ MIXES = {
 TOLERANCE = 0.02  # of CAD: messages inside one machine are cheap
 DATA = {"parallel.data": 2}
 CONTEXT = {"parallel.context": 2}
+SERVED = {"parallel.data": 1}
 
 
 def placed(placement, layout, **keys):
@@ -63,6 +64,13 @@ PLACEMENTS = {
     "CAD, context 2": placed("cad", CONTEXT, tolerance=TOLERANCE, overlap="none"),
     "CAD, pipeline 2": placed("cad", {"parallel.pipeline": 2}, tolerance=TOLERANCE,
                               overlap="none"),
+    # One of the two ranks trains, with two microbatches; the other one is an attention server.
+    "CAD, dedicated": placed("cad", SERVED, servers=1, overlap="none"),
+    "CAD, dedicated, ping-pong": placed("cad", SERVED, servers=1, overlap="ping_pong"),
+    "CAD, mixed": placed("cad", SERVED, servers=1, mixed="true", tolerance=TOLERANCE,
+                         overlap="none"),
+    "CAD, mixed, ping-pong": placed("cad", SERVED, servers=1, mixed="true", tolerance=TOLERANCE,
+                                    overlap="ping_pong"),
 }
 CAD = "CAD"  # the row that targets speak of
 REFERENCE = "colocated"

@@ -75,6 +75,22 @@ def times(records):
     return [*lines, tables.row(["CAD's step, s", *seconds])]
 
 
+def memory(records):
+    """Of all placements on all mixes: peak memory of the largest rank, and its ratio to the mean of
+    the ranks (the paper's memory divergence)."""
+    found = {mix: usable(records, mix) for mix in MIXES}
+    found = {mix: of_mix for mix, of_mix in found.items() if of_mix}
+    lines = tables.head(["peak memory of the largest rank, MiB (/ mean)", *found])
+    for name in PLACEMENTS:
+        cells = []
+        for of_mix in found.values():
+            peaks = of_mix[name]["rounds"][-1][-1]["memory"] if name in of_mix else []
+            cells.append(f"{max(peaks) / 2**20:.0f} ({max(peaks) / statistics.mean(peaks):.2f})"
+                         if peaks else "–")
+        lines.append(tables.row([name, *cells]))
+    return lines
+
+
 def bytes_agree(records):
     """Whether every run sent in its forward passes what its plans say."""
     return all(step["forward_bytes"] == record["planned_bytes"]

@@ -194,6 +194,7 @@ def test_a_text_is_read_once_and_its_words_are_counted(packing, tmp_path):
     (["--from", "nowhere"], 3, "no such file or folder"),
     (["--from", "{run}", "--set", "model.ffn=96"], 3, "model.ffn"),
     (["--from", "{run}", "--format", "xml"], 2, "valid: table, json"),
+    (["--from", "{run}", "--set", "run.steps=0"], 2, "run.steps: found 0, which evaluates nothing"),
 ])
 def test_what_is_refused(words, code, says, weights, tmp_path):
     path, _ = write(tmp_path, {})

@@ -4,6 +4,7 @@ docs/placements.md says it moves."""
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ import yaml
 
 import harness
 from test_bfloat16 import HAS_BFLOAT16
+
+sys.path.insert(0, str(harness.ROOT / "bench"))
+from benchmarks import long  # noqa: E402
 
 FOLDER = harness.ROOT / "inputs"
 PAGE = harness.ROOT / "docs/placements.md"
@@ -99,6 +103,19 @@ def test_it_trains(name, tmp_path):
     assert np.all(np.isfinite(run.losses))
 
 
+@pytest.mark.parametrize("kind", long.KINDS)
+def test_long_documents_train_with_every_kind(kind, tmp_path):
+    """4096 tokens of the 128K; the settings of bench/long."""
+    words = [word for key in long.settings(4096, 2, kind, 2) for word in ("--set", key)]
+    harness.run_well(2, ["train", FOLDER / "attention/long.yaml", "--output", tmp_path, *words])
+    steps = harness.read_metrics(tmp_path)
+    assert len(steps) == 2 and all(np.isfinite(step["loss"]) for step in steps)
+    assert ("sparsity" in steps[-1]) == (kind in ("vertical_slash", "xattention"))
+    total, parts = long.peaks(tmp_path)
+    assert 0 < parts["attention"] < total < 256 * 2**20
+    assert 0 < long.attention_share(tmp_path) < 1
+
+
 @pytest.mark.parametrize("name", INPUTS)
 def test_it_is_planned_as_it_is(name, tmp_path):
     """At full size: planning needs neither ranks nor time."""
@@ -181,8 +198,8 @@ def test_the_page_shows_it(name):
     folder, stem = name.removesuffix(".yaml").split("/")
     page = (PAGE.parent / f"{folder}.md").read_text()
     assert f"](../inputs/{name})" in page or f"`inputs/{name}`" in page
-    if stem == "xattention":
-        return  # its picture would be that of vertical_slash with other blocks
+    if stem in ("xattention", "long"):
+        return  # their pictures would be those of vertical_slash and of causal attention
     assert f"](pictures/{stem}.svg)" in page
     picture = (PAGE.parent / f"pictures/{stem}.svg").read_text()
     for rank in (2, 3) if "dedicated" in stem else range(ranks_of(name)):  # who computes

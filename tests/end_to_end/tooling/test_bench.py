@@ -314,14 +314,15 @@ def test_placements(tmp_path, monkeypatch, capsys):
     first = next(iter(placed.MIXES))
     monkeypatch.setitem(placed.MIXES, first, [1024] + [128] * 8)
     output = tmp_path / "results.json"
-    chosen = ",".join(str(1 + list(placed.PLACEMENTS).index(name))
-                      for name in ("colocated", "colocated, tensor 2", "zigzag ring", "CAD"))
+    names = ("colocated", "colocated, tensor 2", "zigzag ring", "CAD", "CAD, dedicated",
+             "CAD, mixed, ping-pong")
+    chosen = ",".join(str(1 + list(placed.PLACEMENTS).index(name)) for name in names)
     arguments = ["--program", str(harness.PROGRAM), "--output", str(output), "--rounds", "1",
                  "--mixes", "1", "--placements", chosen]
     placements.main(arguments)
     printed = capsys.readouterr()
     results = json.loads(output.read_text())["cases"]
-    for name in ("colocated", "colocated, tensor 2", "zigzag ring", "CAD"):
+    for name in names:
         record = results[f"{first}/{name}"]
         assert len(record["rounds"][0]) == 2, record
         for step in record["rounds"][0]:
@@ -329,6 +330,7 @@ def test_placements(tmp_path, monkeypatch, capsys):
             assert 0 < placed_table.bound(step) <= step["seconds"]
     assert results[f"{first}/CAD"]["planned_bytes"] > 0
     assert "| yes |" in printed.out and "bare loop of its kernels" in printed.out
+    assert "peak memory of the largest rank" in printed.out
     placements.main(arguments)
     assert "round 1" not in capsys.readouterr().err
 
