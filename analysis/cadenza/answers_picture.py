@@ -39,9 +39,11 @@ def draw(runs: Sequence[pd.DataFrame], names: Sequence[str], output: Path) -> No
         axes = figure.add_axes(((i * wide + _MARGIN) / width, _MARGIN * 0.75 / height,
                                 len(lengths) * _CELL / width, DEPTHS * _CELL / height))
         _draw_map(axes, run, lengths)
-        axes.set_title(shortened(name, _LONGEST), fontsize=8)
+        title = name if len(run) else f"{name}: no answers"
+        axes.set_title(shortened(title, _LONGEST), fontsize=8)
         if i == 0:
-            axes.set_ylabel("depth of the fact, share of the document", fontsize=8)
+            axes.set_ylabel("depth of the fact from, share of the document", fontsize=8)
+    figure.text(0.01, 0.01, "In each cell: share of right answers, number of answers", fontsize=7)
     ending = output.suffix[1:].lower()
     with written(output) as file:
         figure.savefig(file, format=ending, facecolor="white", bbox_inches="tight",

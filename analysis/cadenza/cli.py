@@ -118,7 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     positions.add_argument("--plot", type=Path, metavar="FILE",
                            help="draw answers by depth and length: .png, .svg or .pdf")
     positions.add_argument("--steps", type=_numbers, metavar="N,M-K",
-                           help="default: the last tenth of the run")
+                           help="default: the last tenth of a training run, all steps of an "
+                                "evaluation")
     compare = _command(to, "compare", commands.compare, "what differs between runs",
                        "Compares runs with the first one: changed keys, step time with its 95 % "
                        "interval, parts, phases.", "compare runs/colocated runs/cad --json",

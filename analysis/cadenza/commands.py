@@ -279,7 +279,8 @@ def _learned(study: Study, steps: list[int] | None) -> tuple[list[int], pd.DataF
         raise DataError(f"{study.run.path}: no losses by position in the trace of a "
                         "simulated run")
     known = sorted(set(losses["step"].tolist()))
-    steps = steps or last_steps(losses["step"])
+    evaluates = study.run.info["producer"] == "evaluator"
+    steps = steps or (known if evaluates else last_steps(losses["step"]))
     missing = [step for step in steps if step not in known]
     if missing:
         raise UsageError(f"{study.run.path}: no complete step {missing[0]}; valid are {known[0]} "

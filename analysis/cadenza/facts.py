@@ -65,4 +65,6 @@ def _kernels(ranks_of: dict[str, int]) -> str:
 def _loss(summary: dict) -> str:
     if summary["loss_first"] is None:  # a simulation has none
         return NONE
+    if summary["producer"] == "evaluator":
+        return f"{summary['loss_first']:.4f}, of all targets"
     return f"{summary['loss_first']:.4f} -> {number(summary['loss_last'], '.4f')}"

@@ -98,7 +98,7 @@ class Study:
         """Steps that means are taken of: all complete ones, but of a real run of more than three
         not the first, which also pays for memory that is touched for the first time."""
         steps = [int(step) for step in self.step_times["step"]]
-        real = self.run.info["producer"] == "trainer"
+        real = self.run.info["producer"] != "simulator"
         return steps[1:] if real and len(steps) > 3 else steps
 
     @cached_property

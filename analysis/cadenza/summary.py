@@ -38,8 +38,7 @@ def summarize(study: Study) -> dict:
         "steady_steps": len(study.steady_steps),
         "tokens_per_second": _median(steady, "tokens_per_second"),
         "model_flops_utilization": _median(steady, "model_flops_utilization"),
-        "loss_first": _end(metrics, "loss", 0),
-        "loss_last": _end(metrics, "loss", -1),
+        **_losses(study),
         "attention_imbalance": _imbalance(study),
         "attention_sparsity": _sparsity(study),
         "attention_kernels": _kernels(study),
@@ -152,6 +151,16 @@ def _column(metrics: pd.DataFrame, name: str) -> pd.Series:
 
 def _median(metrics: pd.DataFrame, name: str) -> float | None:
     return finite(_column(metrics, name).median())
+
+
+def _losses(study: Study) -> dict[str, float | None]:
+    """Of the first and the last step; of an evaluation, whose steps have one model, of all."""
+    if study.run.info["producer"] == "evaluator":
+        sums = study.run.positions()[["loss", "targets"]].sum()
+        return dict.fromkeys(("loss_first", "loss_last"),
+                             finite(sums["loss"] / max(sums["targets"], 1)))
+    return {"loss_first": _end(study.metrics, "loss", 0),
+            "loss_last": _end(study.metrics, "loss", -1)}
 
 
 def _end(metrics: pd.DataFrame, name: str, index: int) -> float | None:

@@ -166,11 +166,12 @@ void remove_unfinished(const fs::path& traces) {
 }
 
 /// Rejects folders that no run wrote: a folder is renamed, and its files are replaced, only if a
-/// run made it: trace/ first, then experiment.yaml, then metrics.jsonl. @throws Error(data) if
-/// somebody else did
+/// run made it: trace/ first, then experiment.yaml, metrics.jsonl and evaluation.json. @throws
+/// Error(data) if somebody else did
 void refuse_files_of_others(const fs::path& folder) {
   for (const auto& [name, before] :
-       {std::pair("experiment.yaml", "trace"), std::pair("metrics.jsonl", "experiment.yaml")}) {
+       {std::pair("experiment.yaml", "trace"), std::pair("metrics.jsonl", "experiment.yaml"),
+        std::pair("evaluation.json", "metrics.jsonl")}) {
     std::error_code unseen;
     if (!fs::is_regular_file(folder / name, unseen) || fs::exists(folder / before, unseen))
       continue;

@@ -183,8 +183,12 @@ void RetrievalCorpus::tell_facts(Script& made, Draws& draws) const {
     const auto key = [&](std::int64_t of_link) {
       return static_cast<Token>(kFirstWord + keys[at(chains ? group * links + of_link : group)]);
     };
-    const Token value =
-        chains && link > 0 ? key(link - 1) : made.word(draws.below(words_ - std::ssize(made.keys)));
+    const std::int64_t others = words_ - std::ssize(made.keys);
+    Token value = chains && link > 0 ? key(link - 1) : made.word(draws.below(others));
+    const auto has_it = [&](std::int64_t fact) { return made.facts[at(fact)].value == value; };
+    while (others >= links && std::ranges::any_of(told[at(group)], has_it)) {
+      value = made.word(draws.below(others));
+    }
     told[at(group)].push_back(i);
     made.facts.push_back({before[at(i)] + i * kFactTokens, key(link), value});
   }

@@ -65,10 +65,11 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   }
   memory.other = kernels::product_workspace_bytes();
   memory.parameters += memory.gradients;
-  memory.gradients += table.elements * sum;
-  if (step_shape.evaluates) owned = 0;
+  const bool trains = !step_shape.evaluates;
+  if (!trains) owned = 0;
+  memory.gradients += trains ? table.elements * sum : 0;
   memory.optimizer += 2 * owned * sum;
-  memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned);
+  memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned, trains);
   memory.activations += model::activation_bytes(
       e.model, part, {rows, program.buffers, e.run.device}, e.run.recompute, e.run.dtype);
   const int streams =

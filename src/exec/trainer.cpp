@@ -45,7 +45,8 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
       parameters_(model::make_parameters<Real>(
           experiment.model, part_, experiment.seed, ledger,
           owned_elements(model::make_parameter_table(experiment.model, part_), step_shape,
-                         *groups.replicas))),
+                         *groups.replicas),
+          !step_shape.evaluates)),
       tensor_(*groups.slices, tracer),
       gradients_(parameters_, *groups.gradients, shards_, tracer, ledger),
       streams_(*groups.streams, program::stream_buffers_of_stage(step_shape, at_.pipeline),
@@ -69,8 +70,10 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
   }
   llama_->reserve(rows);
   streams_.reserve(llama_->boundary_elements({0, std::max(rows, usual_rows(experiment_))}));
-  tracer_.time(OtherEvent::zero_gradients, {},
-               [&] { zero_elements(parameters_.gradients.data(), parameters_.table.elements); });
+  if (!experiment_.run.evaluates) {
+    tracer_.time(OtherEvent::zero_gradients, {},
+                 [&] { zero_elements(parameters_.gradients.data(), parameters_.table.elements); });
+  }
   loss_scale_ = loss_scale;
   loss_sum_ = 0;
   losses_.begin_step(plan.batch.step);
@@ -153,7 +156,8 @@ void Trainer<Real>::run_rows(const Instruction& instruction, Range rows, Compute
 
 template <typename Real>
 void Trainer<Real>::add_loss(const Instruction& instruction, Range rows) {
-  const double sum = llama_->loss(instruction.buffer, rows, loss_scale_);
+  const bool gradient = program::is_gradient(instruction);
+  const double sum = llama_->loss(instruction.buffer, rows, loss_scale_, gradient);
   if (at_.tensor > 0) return;  // tensor rank 0 counts the same sum
   loss_sum_ += sum;
   losses_.add(places_[at(instruction.buffer)], rows, llama_->token_losses(rows));

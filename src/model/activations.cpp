@@ -176,11 +176,12 @@ std::int64_t parameter_elements(const config::Model& m) {
 }
 
 std::int64_t parameter_bytes(const config::Model& m, const ModelPart& part, config::Dtype dtype,
-                             std::int64_t owned) {
+                             std::int64_t owned, bool gradients) {
   const auto [real, sum] = config::element_bytes(dtype);
   // If the types are equal, the working copy is the values themselves.
   const std::int64_t working = real == sum ? 0 : real;
-  return make_parameter_table(m, part).elements * (2 * sum + working) + owned * 2 * sum;
+  const std::int64_t element = sum + working + (gradients ? sum : 0);
+  return make_parameter_table(m, part).elements * element + owned * 2 * sum;
 }
 
 std::int64_t activation_bytes(const config::Model& m, const ModelPart& part,

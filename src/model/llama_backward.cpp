@@ -10,7 +10,7 @@
 namespace cadenza::model {
 
 template <typename Real>
-double Llama<Real>::loss(int buffer, Range rows, double scale) {
+double Llama<Real>::loss(int buffer, Range rows, double scale, bool gradient) {
   const Span s = span(rows);
   const std::int64_t width = shape_.width;
   const std::int64_t first = s.row * width;
@@ -18,8 +18,9 @@ double Llama<Real>::loss(int buffer, Range rows, double scale) {
   Sum* last = activations(buffer).last.data() + first;
   rms_norm(residual(buffer, shape_.chunk_layers, s), last, value(norm), s.held, width,
            model_.norm_eps, work_.normed.data(), work_.rstd_last.data());
-  const double sum =
-      head_loss(buffer, gather(work_.normed.data(), s), scale, s, partial(work_.dnormed.data()));
+  const double sum = head_loss(buffer, gather(work_.normed.data(), s), scale, s,
+                               partial(work_.dnormed.data()), gradient);
+  if (!gradient) return sum;
   reduce(work_.dnormed.data(), s);
   rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), value(norm)},
                           {nullptr, work_.dx.data() + first, work_.rounded.data() + first, nullptr,
@@ -44,7 +45,7 @@ TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range rows) const {
 
 template <typename Real>
 double Llama<Real>::head_loss(int buffer, const Real* normed, double scale, const Span& s,
-                              Sum* dnormed) {
+                              Sum* dnormed, bool gradient) {
   const std::int64_t width = shape_.width;
   const std::int64_t vocab = shape_.vocab.size();
   const Real* head = weight(parameters_.table.head);
@@ -55,6 +56,7 @@ double Llama<Real>::head_loss(int buffer, const Real* normed, double scale, cons
     const Real* hidden = normed + row * width;
     project(hidden, head, count, width, vocab, work_.logits.data());
     sum += chunk_loss(buffer, s.begin + row, count, scale);
+    if (!gradient) continue;
     input_gradient_gemm(dlogits, head, count, width, vocab, dnormed + row * width);
     weight_gradient(hidden, dlogits, count, width, vocab, gradient_of(parameters_.table.head));
   }
@@ -165,9 +167,9 @@ void Llama<Real>::embed_gradient(int buffer, Range rows) {
 }
 
 #define CADENZA_INSTANTIATE(Real)                                                              \
-  template double Llama<Real>::loss(int, Range, double);                                       \
+  template double Llama<Real>::loss(int, Range, double, bool);                                 \
   template TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range) const;              \
-  template double Llama<Real>::head_loss(int, const Real*, double, const Span&, Sum*);         \
+  template double Llama<Real>::head_loss(int, const Real*, double, const Span&, Sum*, bool);   \
   template double Llama<Real>::chunk_loss(int, std::int64_t, std::int64_t, double);            \
   template void Llama<Real>::attention_outputs_gradient(int, int, Range);                      \
   template void Llama<Real>::attention_inputs_gradient(int, int, Range);                       \

@@ -85,7 +85,7 @@ LayerOffsets add_matrices(TableBuilder& builder, const config::Model& model,
 
 /// Allocates values, gradients and moments, all zero.
 template <typename Real>
-void allocate_arrays(Parameters<Real>& p, MemoryLedger& ledger) {
+void allocate_arrays(Parameters<Real>& p, bool gradients, MemoryLedger& ledger) {
   using Sum = Accumulator<Real>;
   const std::int64_t count = p.table.elements;
   std::int64_t owned = 0;
@@ -96,7 +96,7 @@ void allocate_arrays(Parameters<Real>& p, MemoryLedger& ledger) {
   } else {
     p.working = allocate<Real>(ledger, MemoryKind::parameters, "working", count);
   }
-  p.gradients = allocate<Sum>(ledger, MemoryKind::gradients, "gradients", count);
+  p.gradients = allocate<Sum>(ledger, MemoryKind::gradients, "gradients", gradients ? count : 0);
   p.first_moment = allocate<Sum>(ledger, MemoryKind::optimizer, "first_moment", owned);
   p.second_moment = allocate<Sum>(ledger, MemoryKind::optimizer, "second_moment", owned);
 }
@@ -169,11 +169,11 @@ std::vector<Range> all_elements(const ParameterTable& table) {
 template <typename Real>
 Parameters<Real> make_parameters(const config::Model& model, const ModelPart& part,
                                  std::uint64_t seed, MemoryLedger& ledger,
-                                 const std::vector<Range>& owned) {
+                                 const std::vector<Range>& owned, bool gradients) {
   Parameters<Real> parameters;
   parameters.table = make_parameter_table(model, part);
   parameters.owned = owned;
-  allocate_arrays(parameters, ledger);
+  allocate_arrays(parameters, gradients, ledger);
   for (const ParameterInfo& info : parameters.table.entries) {
     initialise(info, seed, parameters.values.data() + info.offset);
   }
@@ -203,7 +203,7 @@ void place_block(const ParameterInfo& info, const Sum* block, Sum* whole) {
 
 #define CADENZA_INSTANTIATE(Real)                                                                  \
   template Parameters<Real> make_parameters(const config::Model&, const ModelPart&, std::uint64_t, \
-                                            MemoryLedger&, const std::vector<Range>&);             \
+                                            MemoryLedger&, const std::vector<Range>&, bool);       \
   template void round_working(Parameters<Real>&, Range);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

@@ -79,8 +79,8 @@ OperationWork OperationShapes::work(const Instruction& instruction, Rank rank,
         [](const Shapes& s, const Instruction&, Rank, double rows) -> OperationWork {
           return {{}, rows * (s.queries_ * (s.sum_ + s.element_) + s.heads_ * s.sum_)};
         }},
-       {Operation::loss,
-        [](const Shapes& s, const Instruction&, Rank, double rows) { return s.loss(rows); }},
+       {Operation::loss, [](const Shapes& s, const Instruction& instruction, Rank,
+                            double rows) { return s.loss(instruction, rows); }},
        {Operation::gradient_norm,
         [](const Shapes& s, const Instruction&, Rank rank, double) -> OperationWork {
           return {{}, s.owned_elements(rank) * s.sum_};
@@ -147,10 +147,11 @@ OperationWork OperationShapes::attention_outputs_gradient(double rows) const {
   return work;
 }
 
-OperationWork OperationShapes::loss(double rows) const {
-  OperationWork work{
-      {forward(rows, vocab_, width_)},
-      norm_bytes(rows) + norm_gradient_bytes(rows) + rows * vocab_ * (3 * sum_ + element_)};
+OperationWork OperationShapes::loss(const Instruction& instruction, double rows) const {
+  OperationWork work{{forward(rows, vocab_, width_)},
+                     norm_bytes(rows) + rows * vocab_ * (3 * sum_ + element_)};
+  if (!is_gradient(instruction)) return work;
+  work.bytes += norm_gradient_bytes(rows);
   add_gradients(rows, vocab_, width_, work);
   return work;
 }
@@ -301,8 +302,8 @@ void add_attention_outputs(const Instruction& instruction, config::Recompute rec
 }
 
 /// @param vocab  rows of the vocabulary on the rank with most of them
-void add_loss(std::int64_t rows, std::int64_t vocab, config::DeviceKind device,
-              Sequence& sequence) {
+void add_loss(const Instruction& instruction, std::int64_t rows, std::int64_t vocab,
+              config::DeviceKind device, Sequence& sequence) {
   sequence.gather();
   const std::int64_t most = cost::logit_rows(vocab, rows, device);
   for (std::int64_t row = 0; row < rows; row += most) {
@@ -310,7 +311,7 @@ void add_loss(std::int64_t rows, std::int64_t vocab, config::DeviceKind device,
     sequence.reduce_all(count);      // largest logits
     sequence.reduce_all(2 * count);  // sums of exponentials, logits of the targets
   }
-  sequence.reduce();
+  if (is_gradient(instruction)) sequence.reduce();
 }
 
 }  // namespace
@@ -330,7 +331,7 @@ std::vector<TensorCollective> OperationShapes::collectives(const Instruction& in
   } else if (operation == Operation::attention_outputs) {
     add_attention_outputs(instruction, recompute_, sequence);
   } else if (operation == Operation::loss) {
-    add_loss(rows, (model_.vocab + tensor - 1) / tensor, device_, sequence);
+    add_loss(instruction, rows, (model_.vocab + tensor - 1) / tensor, device_, sequence);
   } else if (operation == Operation::reduce_gradients) {
     sequence.reduce_all(gains(rank));
   } else if (describe(operation).group == Group::tensor) {

@@ -92,8 +92,9 @@ std::int64_t parameter_elements(const config::Model& model);
 
 /// Bytes of a part's parameters, gradients and the moments of `owned` elements, in a run of this
 /// type.
+/// @param gradients  whether there are any; not in an evaluation
 std::int64_t parameter_bytes(const config::Model& model, const ModelPart& part, config::Dtype dtype,
-                             std::int64_t owned);
+                             std::int64_t owned, bool gradients = true);
 
 /// Bytes that Llama allocates, including tokens, positions and targets.
 std::int64_t activation_bytes(const config::Model& model, const ModelPart& part,

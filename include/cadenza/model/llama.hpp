@@ -110,11 +110,11 @@ class Llama {
   /// Computes the next layer's residual stream from O.
   void attention_outputs(int buffer, int layer, Range rows);
 
-  /// Computes the final norm, logits in chunks, the loss, and the gradient of `scale` times the sum
-  /// of the token losses: the begin of the last chunk's backward pass.
+  /// Computes the final norm, logits in chunks, the loss and, with `gradient`, the gradient of
+  /// `scale` times the sum of the token losses: the begin of the last chunk's backward pass.
   /// @return sum over the targets of these rows, not scaled; the same on every rank of the tensor
   /// group
-  double loss(int buffer, Range rows, double scale);
+  double loss(int buffer, Range rows, double scale, bool gradient = true);
   /// Returns the losses of the rows of the last loss().
   TokenLosses<Sum> token_losses(Range rows) const;
   /// Computes dout from the residual gradient; sets dq, dk and dv = 0 in these rows.
@@ -182,7 +182,8 @@ class Llama {
   void make_gate_up(int buffer, int layer, const Sum* residual, const Span& rows);
   /// Computes the logits in chunks and writes the gradient towards `normed` to `dnormed`. @return
   /// loss
-  double head_loss(int buffer, const Real* normed, double scale, const Span& rows, Sum* dnormed);
+  double head_loss(int buffer, const Real* normed, double scale, const Span& s, Sum* dnormed,
+                   bool gradient);
   /// Returns the loss of one chunk of logits, which become their gradient. @param first  its first
   /// row
   double chunk_loss(int buffer, std::int64_t first, std::int64_t count, double scale);

@@ -76,10 +76,11 @@ struct Parameters {
 /// Allocates and initialises: matrices normal(0, 0.02), norms one. A value depends only on (seed,
 /// name, element's index in the whole parameter), so every layout starts from the same numbers.
 /// @param owned  disjoint, in order: all_elements(), or this rank's share (ZeRO-1)
+/// @param gradients  whether there are any; not in an evaluation
 template <typename Real>
 Parameters<Real> make_parameters(const config::Model& model, const ModelPart& part,
                                  std::uint64_t seed, MemoryLedger& ledger,
-                                 const std::vector<Range>& owned);
+                                 const std::vector<Range>& owned, bool gradients = true);
 
 /// Rounds the values of `range` to `working`, after they were written from outside; updates do it
 /// themselves.

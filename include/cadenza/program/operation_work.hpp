@@ -54,7 +54,7 @@ class OperationShapes {
   OperationWork attention_outputs(const Instruction& instruction, double rows) const;
   OperationWork attention_inputs_gradient(double rows) const;
   OperationWork attention_outputs_gradient(double rows) const;
-  OperationWork loss(double rows) const;
+  OperationWork loss(const Instruction& instruction, double rows) const;
   double owned_elements(Rank rank) const;
   double optimizer_bytes(Rank rank) const;
   double norm_bytes(double rows) const;

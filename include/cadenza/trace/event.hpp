@@ -179,7 +179,7 @@ struct AnswerLoss {
   std::uint32_t hit = 0;      ///< 1: it was the model's first choice
   std::int64_t length = 0;    ///< tokens of the document
   std::int64_t fact = 0;      ///< place in the document where the answer is told
-  std::int64_t position = 0;  ///< place in the document where it is asked for
+  std::int64_t position = 0;  ///< place in the document of the answer's token
   double loss = 0;
   std::int32_t document = 0;  ///< number among the step's documents
   std::int32_t question = 0;  ///< number of the question in its document

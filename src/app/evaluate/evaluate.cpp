@@ -21,6 +21,9 @@ config::Experiment evaluating(config::Experiment e) {
   e.run.evaluates = true;
   e.run.recompute = config::Recompute::layer;
   e.run.checkpoint.every = 0;
+  e.parallel.shard = config::Shard::none;
+  if (e.attention.overlap == config::Overlap::automatic)
+    e.attention.overlap = config::Overlap::none;
   if (e.batch.packing == config::Packing::balanced) e.batch.packing = config::Packing::pooled;
   e.attention.sparse.dense_steps = 0;
   return e;

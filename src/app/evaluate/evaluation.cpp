@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "cadenza/base/at.hpp"
+#include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 
 namespace cadenza::app {
@@ -47,18 +48,30 @@ bool is_space(data::Token token) {
 
 std::int64_t Evaluation::steps(const config::Experiment& experiment, const data::Corpus& corpus) {
   const std::span<const std::int64_t> lengths = corpus.lengths();
+  if (std::ranges::max(lengths) < 2) {
+    fail(ExitCode::data, "the documents have one token each: there is no target to evaluate");
+  }
   const auto tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   const std::int64_t pass = (tokens + experiment.batch.tokens - 1) / experiment.batch.tokens;
   return std::min(experiment.run.steps, pass);
 }
 
-void Evaluation::begin_step(data::Batch& batch) {
+void Evaluation::begin_step(data::Batch& batch, config::Packing packing) {
+  std::vector<data::BatchDocument*> documents;
   for (data::Microbatch& microbatch : batch.microbatches) {
-    for (data::BatchDocument& document : microbatch.documents) {
-      std::int64_t& end = scored_[document.corpus_document];
-      document.scored = document.tokens.begin >= end;
-      if (document.scored) end = document.tokens.end;
-    }
+    for (data::BatchDocument& document : microbatch.documents) documents.push_back(&document);
+  }
+  if (packing != config::Packing::fixed) {
+    // Dealt out in any order: where the corpus begins anew and the step ends in a document that it
+    // has whole, the whole one counts.
+    std::ranges::stable_sort(documents, {}, [](const data::BatchDocument* document) {
+      return std::pair(document->tokens.begin, -document->tokens.end);
+    });
+  }
+  for (data::BatchDocument* document : documents) {
+    std::int64_t& end = scored_[document->corpus_document];
+    document->scored = document->tokens.begin >= end;
+    if (document->scored) end = document->tokens.end;
   }
 }
 
@@ -123,7 +136,7 @@ std::string Evaluation::table() const {
   if (is_text_) {
     text += fmt::format("text      {:.4f} bits a byte", all_.mean() / std::numbers::ln2);
     if (words_ > 0) {
-      text += fmt::format(", perplexity {:.2f} a word ({} words)",
+      text += fmt::format(", perplexity {:.4g} a word ({} words)",
                           std::exp(all_.loss / static_cast<double>(words_)), words_);
     }
     text += "\n";
@@ -180,6 +193,7 @@ std::string Evaluation::to_json(const config::Experiment& experiment) const {
                {"checkpoint", checkpoint_},
                {"checkpoint_step", step_},
                {"steps", steps_},
+               {"complete", steps_ == experiment.run.steps},
                {"documents", all_.documents}};
   json.update(numbers(all_));
   if (is_text_) json["bits_per_byte"] = all_.mean() / std::numbers::ln2;

@@ -34,12 +34,12 @@ class Evaluation {
 
   bool json() const { return json_; }
   /// Returns the number of steps: as many as the experiment has, but at most one pass over the
-  /// corpus.
+  /// corpus. @throws Error(data) where no document has a target
   static std::int64_t steps(const config::Experiment& experiment, const data::Corpus& corpus);
 
   /// Marks the documents that earlier steps have scored. To be called for each step in order, on
   /// every rank.
-  void begin_step(data::Batch& batch);
+  void begin_step(data::Batch& batch, config::Packing packing);
   /// Adds a step. Collective; all ranks know the sums.
   /// @param corpus  rank 0 reads the words of its documents if its tokens are bytes of text
   void end_step(comm::Communicator& world, const config::Experiment& experiment,

@@ -188,6 +188,7 @@ trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank) {
 
 trace::RunInfo run_info(const config::Experiment& experiment, const std::string& created_utc) {
   trace::RunInfo info;
+  if (experiment.run.evaluates) info.producer = "evaluator";
   info.config_yaml = config::to_yaml(experiment);
   info.code_version = kVersion;
   info.code_revision = revision();

@@ -48,9 +48,13 @@ std::size_t usual_events(const config::Experiment& e) {
   return ticks * static_cast<std::size_t>(step_shape.rank_layers()) * 24;
 }
 
-/// Describes how to continue a run that a signal ended.
+/// Describes how to continue a run that a signal ended, or what an evaluation has.
 std::string describe_stop(int signal, std::int64_t steps, const config::Experiment& experiment,
                           const std::string& folder) {
+  if (experiment.run.evaluates) {
+    return fmt::format("stopped   by {} after {} of {} steps, exit code {}: results are of these",
+                       signal_name(signal), steps, experiment.run.steps, exit_code_of(signal));
+  }
   const bool kept = experiment.run.checkpoint.every > 0;
   return fmt::format("stopped   by {} after {} of {} steps, exit code {}; {}", signal_name(signal),
                      steps, experiment.run.steps, exit_code_of(signal),
@@ -204,7 +208,7 @@ program::StepPlan Training<Real>::take_plan(Planned& planned) {
 
 template <typename Real>
 int Training<Real>::run_step(program::StepPlan& plan, std::int64_t begin_ns) {
-  if (evaluation_) evaluation_->begin_step(plan.batch);
+  if (evaluation_) evaluation_->begin_step(plan.batch, experiment_.batch.packing);
   ledger_.reset_peaks();
   tracer_->sample_memory();
   const exec::StepResult result = executor_->run(plan);

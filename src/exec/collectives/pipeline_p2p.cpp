@@ -48,11 +48,17 @@ typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(
   Sends& sends = sends_[at(instruction.pass)];
   Buffer& buffer = sends.buffers[sends.next];
   sends.next = (sends.next + 1) % sends.buffers.size();
+  finish(buffer);
+  return buffer;
+}
+
+/// Completes a send; if that takes time, as a wait.
+template <typename Sum>
+void PipelineP2p<Sum>::finish(Buffer& buffer) {
   if (buffer.over != nullptr && !buffer.over->test(buffer.channel)) {
     tracer_.time(program::OtherEvent::wait_for_sends, {}, [&] { complete(buffer); });
   }
   complete(buffer);
-  return buffer;
 }
 
 template <typename Sum>
@@ -116,7 +122,7 @@ std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to,
 template <typename Sum>
 void PipelineP2p<Sum>::finish() {
   for (Sends& sends : sends_) {
-    for (Buffer& buffer : sends.buffers) complete(buffer);
+    for (Buffer& buffer : sends.buffers) finish(buffer);
   }
 }
 

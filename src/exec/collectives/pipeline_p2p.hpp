@@ -95,6 +95,7 @@ class PipelineP2p {
   void for_each_buffer(Action action);
   Buffer& free_buffer(const program::Instruction& instruction);
   void complete(Buffer& buffer);
+  void finish(Buffer& buffer);
   void start(const program::Instruction& instruction, Buffer& buffer, std::int64_t elements);
   Buffer& arrive(const program::Instruction& instruction, std::int64_t elements);
   std::uint32_t next_flow(Rank from, Rank to, const program::Instruction& instruction);

@@ -177,13 +177,22 @@ def test_a_text_is_read_once_and_its_words_are_counted(packing, tmp_path):
         "run": {"dtype": "float64", "steps": 1, "checkpoint": {"every": 1}}})
     harness.run_well(1, ["train", path, "--output", tmp_path / "run"])
     words = ["evaluate", path, "--from", tmp_path / "run", "--output", tmp_path / "ev"]
-    more = ["--format", "json", "--set", "run.steps=1000"]
+    more = ["--format", "json", "--set", "run.steps=1000", "--set", f"batch.packing={packing}"]
     found = json.loads(harness.run_well(1, [*words, *more]).out)
     assert found["steps"] == -(-sum(len(text) + 2 for text in TEXTS) // 128)
     assert (found["targets"], found["words"]) == of_one_pass(128)
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2), rel=1e-12)
     assert found["word_perplexity"] == pytest.approx(
         math.exp(found["loss"] * found["targets"] / found["words"]), rel=1e-9)
+    # A step longer than the corpus holds its first documents twice, and every token counts once.
+    for tokens, microbatch in ((1024, 128), (768, 256), (1536, 512)):
+        longer = ["--set", f"batch.tokens={tokens}", "--set", f"batch.microbatch={microbatch}"]
+        whole = json.loads(harness.run_well(1, [*words, *more, *longer, "--set",
+                                                "data.max_document=100"]).out)
+        if packing != "fixed":
+            pieces = sum(-(-(len(text) + 2) // 100) for text in TEXTS)
+            assert whole["targets"] == sum(len(text) + 2 for text in TEXTS) - pieces
+        assert whole["steps"] == 1 and whole["complete"]
     table = harness.run_well(1, words).out
     for word in ("perplexity", "bits a byte", "document from", "place from", "evaluation.json"):
         assert word in table

@@ -207,6 +207,10 @@ TEST(Retrieval, AKeyWithSeveralValuesIsAnsweredInTheirOrder) {
       const auto& places = told.at(tokens[begin + 1]);
       ASSERT_EQ(answer.size(), 3u);
       ASSERT_EQ(places.size(), 3u);
+      std::set<Token> values;
+      for (const std::int64_t place : places)
+        values.insert(tokens[static_cast<std::size_t>(place)]);
+      EXPECT_EQ(values.size(), 3u) << "a value twice";
       for (std::size_t i = 0; i < 3; ++i) {
         EXPECT_EQ(answer[i].token, static_cast<std::int64_t>(begin + 1 + i));
         EXPECT_EQ(answer[i].fact, places[i]);
