@@ -64,7 +64,7 @@ def row(chosen, kind, tokens):
     last = metrics(folder)[-1]
     total, parts = peaks(folder)
     return [kind, tokens, f"{last['seconds']:.1f}", f"{100 * attention_share(folder):.0f} %",
-            f"{100 * last['model_flops_utilization']:.0f} %",
+            "–" if "sparsity" in last else f"{100 * last['model_flops_utilization']:.0f} %",
             f"{100 * last.get('sparsity', 0):.1f} %", f"{total / 2**20:.0f}",
             *(f"{parts[part] / 2**20:.0f}" for part in PARTS)]
 

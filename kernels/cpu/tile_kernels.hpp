@@ -14,7 +14,8 @@ namespace cadenza::kernels::cpu {
 inline constexpr int kQueryTile = 128;         ///< forward: queries of a tile
 inline constexpr int kKeyTile = 128;           ///< forward: keys of a tile
 inline constexpr int kKeyRows = kKeyTile + 8;  ///< room for whole register blocks of rows
-/// A row's depth must be a multiple of this; other head_dims take the portable kernels.
+/// head_dim must be a multiple of this; with others, float32 takes the portable kernels, and
+/// bfloat16 is refused.
 inline constexpr int kDimStep = 32;
 inline constexpr int kLargestDim = 256;
 

@@ -16,7 +16,7 @@ namespace {
 
 void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) {
-    fail(ExitCode::numerics, "{} failed: {}", call, cublasGetStatusString(status));
+    fail(ExitCode::internal, "{} failed: {}", call, cublasGetStatusString(status));
   }
 }
 

@@ -180,7 +180,7 @@ void run(const ProductShape& shape, float alpha, const In* a, const In* b, float
   try {
     library.run(shape, alpha, a, b, beta, c);
   } catch (const dnnl::error& error) {
-    fail(ExitCode::numerics, "oneDNN refused the product [{}, {}] x [{}, {}]: {} (status {})",
+    fail(ExitCode::internal, "oneDNN refused the product [{}, {}] x [{}, {}]: {} (status {})",
          shape.m, shape.k, shape.k, shape.n, error.what(), static_cast<int>(error.status));
   }
 }

@@ -3,7 +3,6 @@
 // they see; a warp holds 32 of the queries, their maximum, sum and O in registers
 // (FlashAttention-2, algorithm 1, and its shape for sm_80). Keys and values of the next tile are
 // copied while this one is computed.
-// computed.
 #pragma once
 
 #include <cmath>

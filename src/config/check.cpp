@@ -378,15 +378,17 @@ void check_attention(const Checker& check, const Experiment& e) {
 /// Checks batch.tokens. Placement auto chooses the data ranks itself, such that the batch feeds all
 /// of them, so parallel.data does not count there.
 void check_batch(const Checker& check, const Batch& b, const Parallel& p, PlacementKind placement) {
-  const std::int64_t unit = b.microbatch * (placement == PlacementKind::automatic ? 1 : p.data);
+  const bool open = placement == PlacementKind::automatic;
+  const std::int64_t unit = b.microbatch * (open ? 1 : p.data);
+  const std::string what = open ? fmt::format("batch.microbatch = {}", unit)
+                                : fmt::format("batch.microbatch x parallel.data = {} x {} = {}",
+                                              b.microbatch, p.data, unit);
   check.require(b.tokens >= b.microbatch, "batch.tokens",
                 "found {}, a batch smaller than one microbatch (batch.microbatch = {}); valid: a "
-                "multiple of batch.microbatch x parallel.data = {}",
-                b.tokens, b.microbatch, unit);
-  check.require(b.tokens % unit == 0, "batch.tokens",
-                "found {}, no multiple of batch.microbatch x parallel.data = {} x {} = {}; valid: "
-                "e.g. {}",
-                b.tokens, b.microbatch, p.data, unit, (b.tokens / unit + 1) * unit);
+                "multiple of {}",
+                b.tokens, b.microbatch, what);
+  check.require(b.tokens % unit == 0, "batch.tokens", "found {}, no multiple of {}; valid: e.g. {}",
+                b.tokens, what, (b.tokens / unit + 1) * unit);
 }
 
 void check_tokens(const Checker& check, const Data& d, std::int64_t vocab) {

@@ -2,11 +2,11 @@
 // The interface of core attention kernels: plain rows and tasks in, outputs merged or gradients
 // added.
 //
-// Notation: D head_dim, H query heads, G key-value heads; query head h reads key-value head h / (H
-// / G). Rows are [heads, D] and contiguous, with the heads that their buffer holds; row r of a
-// buffer is token tokens.begin + r of its document. K is already rotated (rotary embedding at its
-// document position); Q is not: kernels rotate it by the position that a task's map gives for its
-// row, once for every map of a call, so one Q serves every placement and every map.
+// Notation: D head_dim, H query heads, KV key-value heads; query head h reads key-value head
+// h / (H / KV). Rows are [heads, D] and contiguous, with the heads that their buffer holds; row r
+// of a buffer is token tokens.begin + r of its document. K is already rotated (rotary embedding at
+// its document position); Q is not: kernels rotate it by the position that a task's map gives for
+// its row, once for every map of a call, so one Q serves every placement and every map.
 //
 // If documents are dealt to ranks in stripes, tokens count a rank's rows instead of the document's:
 // they are any integers, which masks compare (Task::band) and Positions turn into positions.
@@ -69,16 +69,16 @@ struct QueryRows {
   friend bool operator==(const QueryRows&, const QueryRows&) = default;
 };
 
-/// Rows of keys and values of one document. g = heads.size(), or G if `heads` is empty.
+/// Rows of keys and values of one document. kv = heads.size(), or KV if `heads` is empty.
 template <typename Real>
 struct KeyRows {
   using Sum = Accumulator<Real>;
   Range tokens;
-  const Real* k = nullptr;  ///< [rows, g, D], rotated
-  const Real* v = nullptr;  ///< [rows, g, D]
-  Sum* dk = nullptr;        ///< [rows, g, D]   backward: added to; gradient of the rotated K
-  Sum* dv = nullptr;        ///< [rows, g, D]   backward: added to
-  Range heads = {};         ///< key-value heads that the rows hold; empty: all G
+  const Real* k = nullptr;  ///< [rows, kv, D], rotated
+  const Real* v = nullptr;  ///< [rows, kv, D]
+  Sum* dk = nullptr;        ///< [rows, kv, D]   backward: added to; gradient of the rotated K
+  Sum* dv = nullptr;        ///< [rows, kv, D]   backward: added to
+  Range heads = {};         ///< key-value heads that the rows hold; empty: all KV
   Positions positions = {};
   friend bool operator==(const KeyRows&, const KeyRows&) = default;
 };

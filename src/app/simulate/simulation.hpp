@@ -76,7 +76,7 @@ class Simulation {
 /// Where the ranks' time goes, as shares of step time x ranks; they add up to 1.
 struct TimeShares {
   double attention = 0;  ///< core attention
-  double dense = 0;      ///< the other layers, head and loss
+  double dense = 0;      ///< all other computation of the model
   double copies = 0;     ///< packing and unpacking of messages
   double optimizer = 0;
   double waiting = 0;      ///< for messages: attention's and the pipeline's
@@ -95,7 +95,7 @@ struct MemoryVerdict {
   std::int64_t ranks_beyond = 0;    ///< that need more than the limit
   std::vector<std::string> beyond;  ///< a line for each of them, or for a group of tensor ranks
   bool fits() const { return ranks_beyond == 0; }
-  /// "fits: ..." or "out of memory: ...", one line.
+  /// "fits in 80 GiB: ...", "out of memory on 3 ranks: ..." or, without a limit, what is needed.
   std::string text() const;
 };
 
