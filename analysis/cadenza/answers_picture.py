@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from cadenza.files import written
+from cadenza.files import save_figure
 from cadenza.positions import DEPTHS
 from cadenza.words import shortened
 
@@ -44,10 +44,7 @@ def draw(runs: Sequence[pd.DataFrame], names: Sequence[str], output: Path) -> No
         if i == 0:
             axes.set_ylabel("depth of the fact from, share of the document", fontsize=8)
     figure.text(0.01, 0.01, "In each cell: share of right answers, number of answers", fontsize=7)
-    ending = output.suffix[1:].lower()
-    with written(output) as file:
-        figure.savefig(file, format=ending, facecolor="white", bbox_inches="tight",
-                       metadata={"Date": None} if ending == "svg" else None)
+    save_figure(figure, output, bbox_inches="tight")
 
 
 def _draw_map(axes: Axes, run: pd.DataFrame, lengths: list[int]) -> None:

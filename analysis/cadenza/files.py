@@ -13,11 +13,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import yaml
 
 from cadenza.errors import DataError, UsageError
+
+if TYPE_CHECKING:  # it takes a while to load
+    from matplotlib.figure import Figure
 
 _MOST_YAML = 1 << 21  # characters: twice what `cadenza` reads, as it adds defaults
 _MOST_NODES = 1 << 20  # of a YAML text where an alias counts as what it stands for
@@ -199,3 +202,12 @@ class _Values:
     def _error(self, node: yaml.Node, found: str) -> DataError:
         line = node.start_mark.line + 1
         return DataError(f"{self._source}:{line}: found {found}")
+
+
+def save_figure(figure: Figure, output: Path, **options: object) -> None:
+    """Writes a picture whose ending says in which format. Without a date, equal figures have equal
+    files."""
+    ending = output.suffix[1:].lower()
+    with written(output) as file:
+        figure.savefig(file, format=ending, facecolor="white",
+                       metadata={"Date": None} if ending == "svg" else None, **options)

@@ -8,11 +8,9 @@ import json
 import shutil
 from pathlib import Path
 
-import h5py
-
 from lib import host, options, tables
 from lib.command import call, metrics, mpirun, words_of
-from lib.traces import ranks, seconds_of
+from lib.traces import peak_memory, ranks, seconds_of
 
 ATTENTION = 1  # category of docs/trace.md
 KINDS = {
@@ -33,15 +31,7 @@ def settings(tokens, count, kind, steps):
 
 def peaks(run):
     """Peak bytes of the rank with most memory: in all, and by part."""
-    found = []
-    for path in sorted((run / "trace").glob("rank-*.h5")):
-        with h5py.File(path, "r") as file:
-            table = file["/memory/highwater"]
-            kinds = [name.decode() for name in table.attrs["kinds"]]
-            rows = table[:]
-            by_part = dict(zip(kinds, rows["peak_bytes"].max(axis=0).tolist()))
-            found.append((int(rows["peak_total_bytes"].max()), by_part))
-    return max(found, key=lambda rank: rank[0])
+    return max(peak_memory(run), key=lambda rank: rank[0])
 
 
 def attention_share(run):

@@ -16,12 +16,16 @@ def ranks(run):
                    [text.decode() for text in file["/meta/strings"][:]])
 
 
-def peak_bytes(run):
-    """The largest memory of every rank in the run."""
+def peak_memory(run):
+    """Of every rank, the peak bytes in the run: in all, and by part."""
     found = []
     for path in sorted((run / "trace").glob("rank-*.h5")):
         with h5py.File(path, "r") as file:
-            found.append(int(file["/memory/highwater"]["peak_total_bytes"].max()))
+            table = file["/memory/highwater"]
+            parts = [name.decode() for name in table.attrs["kinds"]]
+            rows = table[:]
+            by_part = dict(zip(parts, rows["peak_bytes"].max(axis=0).tolist()))
+            found.append((int(rows["peak_total_bytes"].max()), by_part))
     return found
 
 

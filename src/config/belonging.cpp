@@ -50,6 +50,16 @@ std::string shown(const T& value) {
         CADENZA_CHOICE(attention.kind), kinds_with(#path), Verdict::refused    \
   }
 
+// The rows of a key that only some tasks of source retrieval take.
+#define CADENZA_OF_TASK(path, condition, tasks)                                            \
+  {CADENZA_KEY(path), CADENZA_USED(e.data.source == Source::retrieval),                    \
+   CADENZA_CHOICE(data.source), "source retrieval"},                                       \
+  {                                                                                        \
+    CADENZA_KEY(path), CADENZA_USED(condition), CADENZA_CHOICE(data.retrieval.task), tasks \
+  }
+
+constexpr const char* kWithFacts = "task needles, values or variables";
+
 bool is_automatic(const Experiment& e) {
   return e.attention.placement == PlacementKind::automatic;
 }
@@ -209,37 +219,17 @@ const Belonging kBelongings[] = {
      "distribution histogram"},
     {CADENZA_KEY(data.retrieval.task), CADENZA_USED(e.data.source == Source::retrieval),
      CADENZA_CHOICE(data.source), "source retrieval"},
-    {CADENZA_KEY(data.retrieval.answers), CADENZA_USED(e.data.source == Source::retrieval),
-     CADENZA_CHOICE(data.source), "source retrieval"},
-    {CADENZA_KEY(data.retrieval.answers),
-     CADENZA_USED(e.data.retrieval.task == RetrievalTask::values ||
-                  !e.data.retrieval.tells_facts()),
-     CADENZA_CHOICE(data.retrieval.task), "task values, common_words or frequent_words"},
-    {CADENZA_KEY(data.retrieval.hops), CADENZA_USED(e.data.source == Source::retrieval),
-     CADENZA_CHOICE(data.source), "source retrieval"},
-    {CADENZA_KEY(data.retrieval.hops),
-     CADENZA_USED(e.data.retrieval.task == RetrievalTask::variables),
-     CADENZA_CHOICE(data.retrieval.task), "task variables"},
-    {CADENZA_KEY(data.retrieval.facts), CADENZA_USED(e.data.source == Source::retrieval),
-     CADENZA_CHOICE(data.source), "source retrieval"},
-    {CADENZA_KEY(data.retrieval.facts), CADENZA_USED(e.data.retrieval.tells_facts()),
-     CADENZA_CHOICE(data.retrieval.task), "task needles, values or variables"},
-    {CADENZA_KEY(data.retrieval.questions), CADENZA_USED(e.data.source == Source::retrieval),
-     CADENZA_CHOICE(data.source), "source retrieval"},
-    {CADENZA_KEY(data.retrieval.questions), CADENZA_USED(e.data.retrieval.tells_facts()),
-     CADENZA_CHOICE(data.retrieval.task), "task needles, values or variables"},
-    {CADENZA_KEY(data.retrieval.depth_min), CADENZA_USED(e.data.source == Source::retrieval),
-     CADENZA_CHOICE(data.source), "source retrieval"},
-    {CADENZA_KEY(data.retrieval.depth_min), CADENZA_USED(e.data.retrieval.tells_facts()),
-     CADENZA_CHOICE(data.retrieval.task), "task needles, values or variables"},
-    {CADENZA_KEY(data.retrieval.depth_max), CADENZA_USED(e.data.source == Source::retrieval),
-     CADENZA_CHOICE(data.source), "source retrieval"},
-    {CADENZA_KEY(data.retrieval.depth_max), CADENZA_USED(e.data.retrieval.tells_facts()),
-     CADENZA_CHOICE(data.retrieval.task), "task needles, values or variables"},
-    {CADENZA_KEY(data.retrieval.phrase), CADENZA_USED(e.data.source == Source::retrieval),
-     CADENZA_CHOICE(data.source), "source retrieval"},
-    {CADENZA_KEY(data.retrieval.phrase), CADENZA_USED(e.data.retrieval.tells_facts()),
-     CADENZA_CHOICE(data.retrieval.task), "task needles, values or variables"},
+    CADENZA_OF_TASK(
+        data.retrieval.answers,
+        e.data.retrieval.task == RetrievalTask::values || !e.data.retrieval.tells_facts(),
+        "task values, common_words or frequent_words"),
+    CADENZA_OF_TASK(data.retrieval.hops, e.data.retrieval.task == RetrievalTask::variables,
+                    "task variables"),
+    CADENZA_OF_TASK(data.retrieval.facts, e.data.retrieval.tells_facts(), kWithFacts),
+    CADENZA_OF_TASK(data.retrieval.questions, e.data.retrieval.tells_facts(), kWithFacts),
+    CADENZA_OF_TASK(data.retrieval.depth_min, e.data.retrieval.tells_facts(), kWithFacts),
+    CADENZA_OF_TASK(data.retrieval.depth_max, e.data.retrieval.tells_facts(), kWithFacts),
+    CADENZA_OF_TASK(data.retrieval.phrase, e.data.retrieval.tells_facts(), kWithFacts),
 
     {CADENZA_KEY(batch.longest), CADENZA_USED(e.batch.packing != Packing::fixed),
      CADENZA_CHOICE(batch.packing), "packing balanced or pooled"},
@@ -327,6 +317,7 @@ const Belonging kBelongings[] = {
 #undef CADENZA_CHOICE
 #undef CADENZA_USED
 #undef CADENZA_OF_KIND
+#undef CADENZA_OF_TASK
 
 /// The value written at `path`; null if there is none.
 const Value* written(const Value& root, std::string_view path) {

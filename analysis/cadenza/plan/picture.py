@@ -15,7 +15,7 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 
 from cadenza.colours import RANK_COLOURS
-from cadenza.files import printable, written
+from cadenza.files import printable, save_figure
 from cadenza.plan.matrix import NOBODY, Matrix, matrices
 from cadenza.plan.read import Plan, Step
 from cadenza.words import byte_count, seconds, shortened
@@ -82,11 +82,7 @@ def draw(step: Step, output: Path) -> None:
     for note in notes:
         line_at(_MARGIN, y, note, fontsize=8)
         y += _LINE
-    ending = output.suffix[1:].lower()
-    with written(output) as file:
-        # Without the date the same plan has the same picture.
-        figure.savefig(file, format=ending, facecolor="white",
-                       metadata={"Date": None} if ending == "svg" else None)
+    save_figure(figure, output)
 
 
 def _colours(ranks: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.placements import cases
 from lib.command import call, mpirun, words_of
-from lib.traces import FORWARD, NESTED, named, peak_bytes, ranks, seconds_of
+from lib.traces import FORWARD, NESTED, named, peak_memory, ranks, seconds_of
 
 WARM_UP = 1  # steps whose times do not count: memory is touched for the first time
 DENSE, ATTENTION, OTHER, OPTIMIZER = 0, 1, 2, 10  # categories of docs/trace.md
@@ -48,7 +48,7 @@ def of_rank(steps, events, names):
 def read_steps(folder):
     """Steps of a run, without those that warm up."""
     by_step = zip(*(of_rank(*rank) for rank in ranks(folder)))
-    memory = peak_bytes(folder)
+    memory = [total for total, _ in peak_memory(folder)]
     return [{"memory": memory, "seconds": max(rank["seconds"] for rank in step),
              "compute": [rank["compute"] for rank in step], "loss": step[0]["loss"],
              "sent": [rank["sent"] for rank in step],

@@ -127,6 +127,14 @@ void Evaluation::count_words(const data::Batch& batch, const data::Corpus& corpu
   }
 }
 
+double Evaluation::bits_per_byte() const {
+  return all_.mean() / std::numbers::ln2;
+}
+
+double Evaluation::word_perplexity() const {
+  return std::exp(all_.loss / static_cast<double>(words_));
+}
+
 std::string Evaluation::table() const {
   std::string text = fmt::format(
       "weights   {}, step {}\ndocuments {}, {} targets\nloss      {:.4f}, perplexity {:.4f}, first "
@@ -134,10 +142,9 @@ std::string Evaluation::table() const {
       checkpoint_, step_, all_.documents, std::llround(all_.targets), all_.mean(),
       std::exp(all_.mean()), 100 * all_.accuracy());
   if (is_text_) {
-    text += fmt::format("text      {:.4f} bits a byte", all_.mean() / std::numbers::ln2);
+    text += fmt::format("text      {:.4f} bits a byte", bits_per_byte());
     if (words_ > 0) {
-      text += fmt::format(", perplexity {:.4g} a word ({} words)",
-                          std::exp(all_.loss / static_cast<double>(words_)), words_);
+      text += fmt::format(", perplexity {:.4g} a word ({} words)", word_perplexity(), words_);
     }
     text += "\n";
   }
@@ -196,10 +203,10 @@ std::string Evaluation::to_json(const config::Experiment& experiment) const {
                {"complete", steps_ == experiment.run.steps},
                {"documents", all_.documents}};
   json.update(numbers(all_));
-  if (is_text_) json["bits_per_byte"] = all_.mean() / std::numbers::ln2;
+  if (is_text_) json["bits_per_byte"] = bits_per_byte();
   if (words_ > 0) {
     json["words"] = words_;
-    json["word_perplexity"] = std::exp(all_.loss / static_cast<double>(words_));
+    json["word_perplexity"] = word_perplexity();
   }
   json["lengths"] = Json::array();
   for (const auto& [length, sums] : by_length_) {

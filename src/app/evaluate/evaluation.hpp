@@ -81,6 +81,8 @@ class Evaluation {
   void add_answers(std::span<const trace::AnswerLoss> answers);
   void count_words(const data::Batch& batch, const data::Corpus& corpus);
   std::string answers_table() const;
+  double bits_per_byte() const;
+  double word_perplexity() const;
 
   bool json_;
   std::string checkpoint_;
