@@ -29,7 +29,8 @@ _INTEGER = re.compile(r"[-+]?\d{1,300}")
 _FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None, ".inf": math.inf,
           "-.inf": -math.inf, ".nan": math.nan}
-_OF_RUNS = {"experiment.yaml", "metrics.jsonl", "sweep.yaml", "sweep.csv"}  # and all .h5
+_OF_RUNS = {"experiment.yaml", "metrics.jsonl", "evaluation.json", "sweep.yaml",
+            "sweep.csv"}  # and all .h5
 _PICTURES = (".png", ".svg", ".pdf")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 

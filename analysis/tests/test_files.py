@@ -181,7 +181,8 @@ def test_labels_are_the_text_that_stands_there():
     assert found == {"a": ["null", "~", "nan", "0.10", "0x10", "yes", "2001-01-01", "1"]}
 
 
-@pytest.mark.parametrize("name", ["experiment.yaml", "metrics.jsonl", "sweep.csv", "rank-00000.h5"])
+@pytest.mark.parametrize("name", ["experiment.yaml", "metrics.jsonl", "evaluation.json",
+                                  "sweep.csv", "rank-00000.h5"])
 def test_the_runs_own_files_stay(name, tmp_path):
     (tmp_path / name).write_text("mine")
     with pytest.raises(DataError, match="own file"), written(tmp_path / name) as file:
