@@ -82,7 +82,7 @@ def _rank(rank, rng, options):
     summary = [(step, 0, -1, phase, 0, rank, 1, 2, 3.0, 64, 64, 0.01, 0.001)
                for step in range(STEPS) for phase in (0, 1)]
     places = [(step, place, 10, 3, 20.0) for step in range(STEPS) for place in (0, 64, 128)]
-    answers = [(step, step % 2, 100, 30, 90, 0.5) for step in range(STEPS)]
+    answers = [(step, step % 2, 0, 0, 100, 30, 90, 0.5) for step in range(STEPS)]
     done = {"tokens": 4096, "model_flops": 1e9, "executed_flops": 1.2e9, "bytes_sent": 3 << 20,
             "bytes_received": 3 << 20, "machine_seconds": 0.04,
             "dense_attention_flops": 2e8}
