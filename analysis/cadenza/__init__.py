@@ -23,7 +23,7 @@ from cadenza.time.imbalance import (
 from cadenza.time.memory import divergence, growth
 from cadenza.time.parts import PARTS, rank_totals, step_times, time_parts
 from cadenza.time.roofline import attention_tasks
-from cadenza.positions import by_depth, by_position
+from cadenza.positions import by_depth, by_distance, by_position
 from cadenza.read.run import Run
 from cadenza.read.run import open_run as open  # noqa: A004 - cadenza.open(run) is the way in
 from cadenza.causes.stragglers import persistent, stragglers
@@ -42,6 +42,7 @@ __all__ = [
     "attention_sparsity",
     "attention_tasks",
     "by_depth",
+    "by_distance",
     "by_position",
     "check",
     "compare",

@@ -25,7 +25,7 @@ from cadenza.log import LOG
 from cadenza.time.imbalance import over_passes
 from cadenza.time.parts import LOST
 from cadenza.plan.read import read_plan
-from cadenza.positions import by_depth, by_position, last_steps
+from cadenza.positions import by_depth, by_distance, by_position, last_steps
 from cadenza.read.run import open_run
 from cadenza.study import Study
 from cadenza.summary import labels, summarize
@@ -252,8 +252,8 @@ def positions(arguments: Namespace) -> None:
     studies = [_open(path) for path in arguments.runs]
     found = [_learned(study, arguments.steps) for study in studies]
     if arguments.json:
-        runs = [{"steps": steps, "positions": records(places), "answers": records(depths)}
-                for steps, places, depths in found]
+        runs = [{"steps": steps, "positions": records(places), "answers": records(depths),
+                 "recall": records(distances)} for steps, places, depths, distances in found]
         several = {"runs": [{"path": str(path), **run}
                             for path, run in zip(arguments.runs, runs, strict=True)]}
         _print_json(several if len(runs) > 1 else runs[0])
@@ -261,20 +261,21 @@ def positions(arguments: Namespace) -> None:
         _print_learned(found, [f"{study.run.path}" for study in studies])
     if not arguments.plot:
         return
-    if all(depths.empty for _, _, depths in found):
+    if all(depths.empty for _, _, depths, _ in found):
         raise DataError(f"{arguments.runs[0]}: no answers to draw; valid: runs of source retrieval")
     from cadenza.answers_picture import draw  # loads matplotlib, which takes a while
 
-    draw([depths for _, _, depths in found], [str(study.run.path) for study in studies],
+    draw([depths for _, _, depths, _ in found], [str(study.run.path) for study in studies],
          arguments.plot)
     if not arguments.json:
         log.hide()
         print(printable(str(arguments.plot)))
 
 
-def _learned(study: Study, steps: list[int] | None) -> tuple[list[int], pd.DataFrame, pd.DataFrame]:
-    """The steps, losses by place and answers by depth of a run."""
-    losses, answers = study.run.positions(), study.run.answers()
+def _learned(study: Study, steps: list[int] | None) \
+        -> tuple[list[int], pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The steps, losses by place, answers by depth and recall by distance of a run."""
+    losses, answers, recall = study.run.positions(), study.run.answers(), study.run.recall()
     if losses.empty:
         raise DataError(f"{study.run.path}: no losses by position in the trace of a "
                         "simulated run")
@@ -286,23 +287,29 @@ def _learned(study: Study, steps: list[int] | None) -> tuple[list[int], pd.DataF
         raise UsageError(f"{study.run.path}: no complete step {missing[0]}; valid are {known[0]} "
                          f"to {known[-1]}")
     return (steps, by_position(losses[losses["step"].isin(steps)]),
-            by_depth(answers[answers["step"].isin(steps)]))
+            by_depth(answers[answers["step"].isin(steps)]),
+            by_distance(recall[recall["step"].isin(steps)]))
 
 
 def _print_learned(found: list[tuple], names: list[str]) -> None:
     """Tables of one run, or of several with a column of each."""
     out = tables.console()
     whose = " | ".join(f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
-                       for steps, _, _ in found)
+                       for steps, _, _, _ in found)
     if len(found) > 1:
         whose = "; ".join(f"run {i}: {name}" for i, name in enumerate(names)) + f"; {whose}"
-    places = _side_by_side([places for _, places, _ in found], ["position"], ["loss", "accuracy"])
+    places = _side_by_side([places for _, places, _, _ in found], ["position"],
+                           ["loss", "accuracy"])
     tables.print_frame(out, places, f"loss by place in the document; {whose}")
-    depths = _side_by_side([depths for _, _, depths in found], ["length", "depth"],
+    depths = _side_by_side([depths for _, _, depths, _ in found], ["length", "depth"],
                            ["answers", "loss", "accuracy"])
     if len(depths):
         tables.print_frame(out, depths, f"answers by length of the document and depth of the fact; "
                            f"{whose}")
+    distances = _side_by_side([distances for _, _, _, distances in found], ["distance"],
+                              ["attention", "recall", "unseen"])
+    if len(distances):
+        tables.print_frame(out, distances, f"what sparse attention keeps, by distance; {whose}")
 
 
 def _side_by_side(frames: list[pd.DataFrame], keys: list[str], values: list[str]) -> pd.DataFrame:

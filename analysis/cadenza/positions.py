@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model has learned: losses by place in the document, answers by depth and length."""
+"""What a model has learned: losses by place in the document, answers by depth and length, and what
+sparse attention keeps by distance."""
 
 from __future__ import annotations
 
@@ -43,3 +44,15 @@ def by_depth(answers: pd.DataFrame, depths: int = DEPTHS) -> pd.DataFrame:
                        tokens=("tokens", "sum"))
     found["loss"] /= found.pop("tokens")
     return found.sort_values(["length", "depth"], ignore_index=True)
+
+
+def by_distance(recall: pd.DataFrame) -> pd.DataFrame:
+    """From Run.recall(): for each class of distances, distance (where it begins), attention (the
+    share of all attention that goes so far), recall (the share of it that is kept) and unseen (the
+    share of the keys that no query at this distance or further sees)."""
+    columns = ["kept", "attention", "keys", "unseen"]
+    sums = recall.groupby("distance", as_index=False)[columns].sum()
+    return pd.DataFrame({"distance": sums["distance"],
+                         "attention": sums["attention"] / max(sums["attention"].sum(), 1e-300),
+                         "recall": sums["kept"] / sums["attention"].where(sums["attention"] > 0),
+                         "unseen": sums["unseen"] / sums["keys"].where(sums["keys"] > 0)})

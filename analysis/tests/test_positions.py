@@ -82,3 +82,16 @@ def test_what_is_not_there(folder, tmp_path, inside):
     one = Rank(0, [], [(0, 0, 9)], positions=[(0, 0, 1, 0, 2.0)])
     plain = write_run(tmp_path / "plain", [one])
     assert "answers by length" not in inside("positions", plain).stdout
+
+
+def test_recall_by_distance(tmp_path):
+    recall = [(s, s, 0, 6.0, 8.0, 100, 0) for s in range(2)]
+    recall += [(s, s, 1024, 1.0, 8.0, 40, 10 * s) for s in range(2)]
+    ranks = [Rank(0, [], [(s, 100 * s, 100 * s + 100) for s in range(2)], recall=recall)]
+    run = cadenza.open(write_run(tmp_path / "sparse", ranks))
+    found = cadenza.by_distance(run.recall())
+    assert found["distance"].tolist() == [0, 1024]
+    assert found["attention"].tolist() == [0.5, 0.5]
+    assert found["recall"].tolist() == [0.75, 0.125]
+    assert found["unseen"].tolist() == [0, 0.125]
+    assert cadenza.by_distance(run.recall().iloc[:0]).empty

@@ -74,6 +74,10 @@ ANSWERS = np.dtype(
     [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"), ("position", "<i8"),
      ("loss", "<f8"), ("document", "<i4"), ("question", "<i4")]
 )
+RECALL = np.dtype(
+    [("step", "<u4"), ("layer", "<i4"), ("distance", "<i8"), ("kept", "<f8"),
+     ("attention", "<f8"), ("keys", "<i8"), ("unseen", "<i8")]
+)
 STATUS = np.dtype(
     [("state", _named(("open", "clean", "signalled", "error"), "<u4")), ("signal", "<i4"),
      ("last_step", "<i8"), ("n_events", "<u8"), ("n_dropped", "<u8"), ("writer_ns", "<i8")]
@@ -107,6 +111,7 @@ class Rank:
     summary: list[tuple] = field(default_factory=list)  # rows of PLAN_SUMMARY up to its layers
     positions: list[tuple] = field(default_factory=list)  # rows of POSITIONS
     answers: list[tuple] = field(default_factory=list)  # rows of ANSWERS
+    recall: list[tuple] = field(default_factory=list)  # rows of RECALL
     peak: int = 1 << 20
     tail: int = 0  # uncommitted events
     state: int = 1
@@ -176,6 +181,7 @@ def fill(file: h5py.File, rank: Rank, world: int) -> None:
         "plan_summary": np.array([(*row, 0, 1) for row in rank.summary], PLAN_SUMMARY),
         "positions": np.array(rank.positions, POSITIONS),
         "answers": np.array(rank.answers, ANSWERS),
+        "recall": np.array(rank.recall, RECALL),
         "memory/samples": np.array(sample, SAMPLE),
         "memory/highwater": np.array(high, HIGHWATER),
         "events": event_rows(rank),

@@ -5,13 +5,12 @@ They are trained on inputs/attention/retrieval.yaml and asked for facts in docum
 length, twice and four times as long: the tables of docs/results/learning.md. Models that were
 trained before are kept in the output folder."""
 
-import shutil
-import sys
 from pathlib import Path
 
 from lib import options, tables
-from lib.command import call, metrics, words_of
+from lib.command import metrics
 from lib.host import ROOT
+from lib.models import Models, accuracy, spread
 
 EXPERIMENT = ROOT / "inputs/attention/retrieval.yaml"
 TRAINED = 128  # tokens of a document
@@ -48,52 +47,28 @@ def left_out(models):
 
 class Bench:
     def __init__(self, arguments):
-        self.program = arguments.program.resolve()
-        self.output = arguments.output
+        self.models = Models(arguments.program, arguments.output, arguments.set)
         self.steps = arguments.steps
-        self.layers = arguments.set
         self.seeds = range(1, arguments.seeds + 1)
 
-    def train(self, name, settings, more=()):
-        """The run's folder; `more` are words of the command line."""
-        folder = self.output / name
-        done = folder / "done"
-        words = words_of(self.program, ["train", EXPERIMENT, "--output", folder, *more],
-                         [*self.layers, "parallel.data=1", "trace.events=false", *settings])
-        command = "\n".join(words)
-        if not done.exists() or done.read_text() != command:
-            print(name, file=sys.stderr, flush=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            call(words, threads=None, timeout=None)
-            done.write_text(command)
-        return folder
-
     def model(self, number, settings, seed):
-        return self.train(f"kind-{number}-{seed}",
-                          [*settings, f"seed={seed}", f"run.steps={self.steps}",
-                           f"run.checkpoint.every={self.steps}"])
+        return self.models.train(f"kind-{number}-{seed}", EXPERIMENT, [*settings, f"seed={seed}"],
+                                 self.steps)
 
     def ask(self, model, name, settings, length):
-        """Share of answers that are right in documents of `length` tokens that it never saw. The
-        model is asked before the step changes it."""
-        folder = self.train(
-            f"{model.name}-{name}-{length}",
-            [*settings, f"data.lengths.median={length}", f"batch.tokens={ASKED}",
-             f"run.steps={self.steps + 1}", "optimizer.lr=1e-9", "seed=1000",
-             "run.checkpoint.every=0"],
-            ["--from", str(model)])
-        last = metrics(folder)[-1]
-        return last["hits"] / last["answers"]
+        """Share of answers that are right in documents of `length` tokens that it never saw."""
+        return accuracy(self.models.evaluate(
+            model, f"{name}-{length}", EXPERIMENT,
+            [*settings, f"data.lengths.median={length}", f"batch.tokens={ASKED}", "run.steps=1",
+             "seed=1000"]))
 
     def row(self, label, cells):
         """@param cells  for each column, accuracies by seed"""
-        shown = []
-        for values in cells:
-            ordered = sorted(values)
-            middle = f"{100 * ordered[len(ordered) // 2]:.0f} %"
-            spread = f" ({100 * ordered[0]:.0f} – {100 * ordered[-1]:.0f})"
-            shown.append(middle + (spread if len(ordered) > 1 else ""))
-        tables.show(tables.row([label, *shown]))
+        tables.show(tables.row([label, *(spread(values, percent) for values in cells)]))
+
+
+def percent(share):
+    return f"{100 * share:.0f} %"
 
 
 def parse():

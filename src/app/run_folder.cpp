@@ -290,8 +290,15 @@ void RunFolder::append(const StepMetrics& m) {
   }
   if (m.sparsity) line["sparsity"] = *m.sparsity;
   if (m.result.recall) {
-    line["recall"] = m.result.recall->share;
+    line["recall"] = m.result.recall->recall.total().share();
     line["recall_layer"] = m.result.recall->layer;
+    for (const trace::DistanceRecall& row : recall_rows(m.step, *m.result.recall)) {
+      line["recall_by_distance"].push_back({{"distance", row.distance},
+                                            {"kept", row.kept},
+                                            {"attention", row.attention},
+                                            {"keys", row.keys},
+                                            {"unseen", row.unseen}});
+    }
   }
   errno = 0;
   if (!(metrics_ << line.dump() << '\n' << std::flush)) {

@@ -10,6 +10,7 @@
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/hash.hpp"
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/layers.hpp"
@@ -52,7 +53,6 @@ struct StepSums {
   double loss = 0;
   double gradient_norm = 0, learning_rate = 0;  ///< of rank 0
   double answers = 0, right = 0;
-  double kept = 0, all = 0;  ///< mass of the sampled layer's pairs
 };
 
 /// Returns zero counts for every place (layer, length) for which the step's plans have an index.
@@ -216,21 +216,24 @@ StepResult Executor<Real>::agree_on_result(const program::StepPlan& plan) {
     mine.gradient_norm = trainer_->gradient_norm();
     mine.learning_rate = trainer_->learning_rate();
   }
-  const exec::Recall& sampled = exchange_.front()->index().recall_of_step();
-  mine.kept = sampled.kept;
-  mine.all = sampled.all;
   auto numbers = std::bit_cast<std::array<double, sizeof(StepSums) / sizeof(double)>>(mine);
   world_.all_reduce(std::span<double>(numbers), comm::Reduction::sum);
   const auto sums = std::bit_cast<StepSums>(numbers);
-  std::optional<StepResult::Recall> recall;
-  if (sums.all > 0) recall = {sampled_layer_, sums.kept / sums.all};
-  return {sums.loss * loss_scale_,
-          sums.gradient_norm,
-          sums.learning_rate,
-          std::llround(sums.answers),
-          std::llround(sums.right),
-          agree_on_counts(plan),
-          recall};
+  return {sums.loss * loss_scale_,    sums.gradient_norm,       sums.learning_rate,
+          std::llround(sums.answers), std::llround(sums.right), agree_on_counts(plan),
+          agree_on_recall()};
+}
+
+template <typename Real>
+std::optional<StepResult::LayerRecall> Executor<Real>::agree_on_recall() {
+  if (sampled_layer_ < 0) return {};
+  using Distances = decltype(Recall::distances);
+  auto numbers = std::bit_cast<std::array<std::int64_t, sizeof(Distances) / sizeof(std::int64_t)>>(
+      exchange_.front()->index().recall_of_step().distances);
+  world_.all_reduce(std::span<std::int64_t>(numbers), comm::Reduction::sum);
+  const Recall recall{std::bit_cast<Distances>(numbers)};
+  if (recall.total().attention == 0) return {};
+  return StepResult::LayerRecall{sampled_layer_, recall};
 }
 
 /// Sums pattern counts over a pool and takes the largest over tensor ranks: these compute the same
@@ -297,16 +300,25 @@ void Executor<Real>::run_operation(const Instruction& instruction, const program
     const HomeRows& home =
         exchange_.front()->binding(std::max(instruction.plan, 0) / step_shape_.halves).home;
     trainer_->run(instruction, plan, home);
-    if (instruction.operation == program::Operation::attention_outputs &&
-        instruction.pass == program::Pass::forward && !instruction.recompute) {
-      const AttentionContext<Real> context = context_of(instruction);
-      if (context.sampled) exchange_.front()->index().sample(context);
-    }
   };
   program::describe(instruction.operation).whole ? run()
                                                  : tracer_.time_if_long(instruction.operation, run);
   if (program::is_attention(instruction.operation)) return;
+  if (instruction.operation == program::Operation::attention_outputs &&
+      instruction.pass == program::Pass::forward && !instruction.recompute) {
+    sample_recall(instruction, plan.batch.step);
+  }
   tracer_.time_if_long(OtherEvent::progress, [&] { groups_->pool->progress(); });
+}
+
+template <typename Real>
+void Executor<Real>::sample_recall(const Instruction& instruction, std::int64_t step) {
+  const int stage = step_shape_.layout.coordinates(world_.rank()).pipeline;
+  const int layer = step_shape_.model_layer(stage, instruction.layer);
+  if (layer != sampled_layer_) return;
+  const std::uint64_t seed =
+      Hasher().add(static_cast<std::uint64_t>(step)).add(static_cast<std::uint64_t>(layer)).value();
+  exchange_.front()->index().sample(context_of(instruction), *groups_->context, seed);
 }
 
 template <typename Real>
@@ -318,8 +330,6 @@ AttentionContext<Real> Executor<Real>::context_of(const Instruction& instruction
   context.recompute = instruction.recompute;
   const int layers = step_shape_.rank_layers();
   context.copy = std::max(instruction.buffer, 0) * layers + instruction.layer;
-  const int stage = trainer_ ? step_shape_.layout.coordinates(world_.rank()).pipeline : 0;
-  context.sampled = step_shape_.model_layer(stage, instruction.layer) == sampled_layer_;
   if (!rules_.empty()) context.rules = rules_[at(instruction.layer)];
   if (instruction.buffer >= 0) context.home = trainer_->attention_buffers(instruction);
   return context;

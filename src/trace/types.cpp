@@ -212,6 +212,18 @@ RowDescription describe_rows<AnswerLoss>() {
 }
 
 template <>
+RowDescription describe_rows<DistanceRecall>() {
+  using T = DistanceRecall;
+  return describe(sizeof(T), {{CADENZA_FIELD(step), H5T_STD_U32LE},
+                              {CADENZA_FIELD(layer), H5T_STD_I32LE},
+                              {CADENZA_FIELD(distance), H5T_STD_I64LE, "token"},
+                              {CADENZA_FIELD(kept), H5T_IEEE_F64LE},
+                              {CADENZA_FIELD(attention), H5T_IEEE_F64LE},
+                              {CADENZA_FIELD(keys), H5T_STD_I64LE},
+                              {CADENZA_FIELD(unseen), H5T_STD_I64LE}});
+}
+
+template <>
 RowDescription describe_rows<RankRow>() {
   using T = RankRow;
   const auto words = storage::text_type(64);

@@ -63,9 +63,9 @@ struct Writer::Implementation {
   /// Runs `work`. If it fails, the file is abandoned without further calls of HDF5.
   template <typename Work>
   void guarded(Work work);
-  std::array<Table*, 10> tables() {
-    return {&events,       &samples, &highwater, &names,   &plan,
-            &plan_summary, &clock,   &positions, &answers, &steps};
+  std::array<Table*, 11> tables() {
+    return {&events, &samples,   &highwater, &names,  &plan, &plan_summary,
+            &clock,  &positions, &answers,   &recall, &steps};
   }
 
   std::int64_t overhead_ns = 0;
@@ -74,7 +74,8 @@ struct Writer::Implementation {
   storage::Place place;
   RowDescription status_rows;
   Handle status_dataset;
-  Table events, samples, highwater, names, plan, plan_summary, clock, positions, answers, steps;
+  Table events, samples, highwater, names, plan, plan_summary, clock, positions, answers, recall,
+      steps;
   StatusRow status;
 };
 
@@ -98,6 +99,7 @@ Writer::Implementation::Implementation(Start start, const std::string& where,
       positions(make_table<PositionLoss>(start, file, path, "/positions", kSmallChunk,
                                          Packing::compressed)),
       answers(make_table<AnswerLoss>(start, file, path, "/answers", kSmallChunk, Packing::raw)),
+      recall(make_table<DistanceRecall>(start, file, path, "/recall", kSmallChunk, Packing::raw)),
       steps(make_table<StepRecord>(start, file, path, "/steps", kSmallChunk, Packing::raw)) {}
 
 void Writer::Implementation::describe(const RunInfo& run, const RankInfo& rank) {
@@ -217,6 +219,11 @@ void Writer::write_losses(std::span<const PositionLoss> positions,
     implementation_->positions.append(positions.size(), positions.data());
     implementation_->answers.append(answers.size(), answers.data());
   });
+}
+
+void Writer::write_recall(std::span<const DistanceRecall> rows) {
+  const Stopwatch stopwatch(implementation_->overhead_ns);
+  implementation_->guarded([&] { implementation_->recall.append(rows.size(), rows.data()); });
 }
 
 void Writer::write_step(StepRecord step, const MemoryHighwater& memory, Recorder& recorder) {

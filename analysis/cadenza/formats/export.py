@@ -67,6 +67,7 @@ def _write_csv(run: Run, folder: Path, ranks: list[int], steps: list[int]) -> li
         "plan_summary": run.plan_summary,
         "positions": run.positions,
         "answers": run.answers,
+        "recall": run.recall,
         "metrics": run.metrics,
         "clock": run.clock,
     }

@@ -181,6 +181,13 @@ class Run:
         and where it is asked for), loss. Empty for other sources."""
         return frames.table_frame(list(self.files.values()), "/answers")
 
+    def recall(self) -> pd.DataFrame:
+        """What sparse attention kept of the attention of sampled queries: step, layer (which the
+        step sampled), distance (of query and key, where its class begins), kept and attention
+        (to kept keys and to all; 1 is that of one query to all its keys), keys (by head, that have
+        queries at this distance or further), unseen (those that none of these queries sees)."""
+        return frames.table_frame(list(self.files.values()), "/recall")
+
     def clock(self) -> pd.DataFrame:
         """Measurements of the ranks' clocks: rank, time_ns, offset_ns, error_ns, phase."""
         return frames.clock_frame(list(self.files.values()))

@@ -67,6 +67,9 @@ TABLES = {
     "/answers": np.dtype(
         [("step", "<u4"), ("hit", "<u4"), ("length", "<i8"), ("fact", "<i8"),
          ("position", "<i8"), ("loss", "<f8"), ("document", "<i4"), ("question", "<i4")]),
+    "/recall": np.dtype(
+        [("step", "<u4"), ("layer", "<i4"), ("distance", "<i8"), ("kept", "<f8"),
+         ("attention", "<f8"), ("keys", "<i8"), ("unseen", "<i8")]),
 }
 # Fields whose numbers have names, which the file says.
 CODES = {
@@ -91,6 +94,7 @@ RANGES = {
                       "bytes_in": _COUNT, "bytes_out": _COUNT},
     "/positions": {"targets": _COUNT, "hits": _COUNT},
     "/answers": {"length": (1, 2**56), "fact": _COUNT, "position": _COUNT},
+    "/recall": {"kept": _AMOUNT, "attention": _AMOUNT, "keys": _COUNT, "unseen": _COUNT},
 }
 ONE_PER_STEP = ("/steps", "/memory/highwater")
 SETS = ("flags",)  # codes of which a number may have several, as bits

@@ -44,7 +44,6 @@ struct AttentionContext {
   model::AttentionBuffers<Real> home;  ///< null rows on dedicated servers
   /// Limits of the sparse patterns, by head of this rank; empty: the plan's rule for all.
   std::span<const SparseRule> rules = {};
-  bool sampled = false;  ///< this step measures the recall of this layer
 };
 
 template <typename Real>

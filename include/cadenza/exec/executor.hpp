@@ -72,6 +72,8 @@ class Executor {
   void bind(const program::StepPlan& plan);
   void enter_nccl(const program::StepPlan& plan);
   void run_operation(const program::Instruction& instruction, const program::StepPlan& plan);
+  void sample_recall(const program::Instruction& instruction, std::int64_t step);
+  std::optional<StepResult::LayerRecall> agree_on_recall();
   AttentionContext<Real> context_of(const program::Instruction& instruction);
   void run_attention(const program::Instruction& instruction);
   StepResult agree_on_result(const program::StepPlan& plan);

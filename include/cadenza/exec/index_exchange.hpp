@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "cadenza/base/recall.hpp"
 #include "cadenza/base/sparse_density.hpp"
 #include "cadenza/base/sparse_index.hpp"
 #include "cadenza/comm/communicator.hpp"
@@ -29,12 +30,6 @@ struct AttentionContext;
 template <typename Real>
 class IndexEstimator;
 struct IndexDocument;
-
-/// Attention of sampled queries to the keys that their patterns keep, and to all keys.
-struct Recall {
-  double kept = 0;
-  double all = 0;
-};
 
 /// Bytes that an index exchange holds: `working` while it makes the index of a tick, `kept` for
 /// every layer and activation buffer.
@@ -68,14 +63,15 @@ class IndexExchange {
   /// the indices once. Collective. @throws Error(communication) if not
   void require_all_computed();
 
-  /// Notes the recall of sampled queries, after the forward pass of the context's layer, which must
-  /// be the sampled one.
-  void sample(const AttentionContext<Real>& context);
+  /// Adds the recall of random queries, after the forward pass of the context's layer. Collective
+  /// over the trainers of a context group.
+  /// @param seed  of the choice of queries
+  void sample(const AttentionContext<Real>& context, comm::Communicator& group, std::uint64_t seed);
 
   /// Counts of the patterns that this rank has chosen since bind(), by layer as the trace counts
   /// them.
   const SparseCounts& counts_of_step() const { return step_counts_; }
-  /// Recall of the queries that this rank has sampled since bind().
+  /// Recall of the queries that were sampled since bind(); a sum over all ranks counts each once.
   const Recall& recall_of_step() const { return step_recall_; }
 
   /// Uses these patterns instead of choosing any. Documents and heads as the plan counts them.

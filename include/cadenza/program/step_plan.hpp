@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/base/recall.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
@@ -76,13 +77,12 @@ struct StepResult {
   /// Pairs that sparse attention kept: `rows` are those of the tensor rank that kept most, the sums
   /// are over all heads.
   SparseCounts sparse;
-  /// Share of the attention of sampled queries of sparse documents that was kept, over the heads of
-  /// one layer of the model; each step samples the next layer.
-  struct Recall {
+  /// What sparse attention kept in one layer of the model; each step samples the next layer.
+  struct LayerRecall {
     int layer = 0;
-    double share = 0;
+    Recall recall;
   };
-  std::optional<Recall> recall;
+  std::optional<LayerRecall> recall;
 };
 
 /// Losses of a document's targets.

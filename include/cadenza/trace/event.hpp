@@ -185,6 +185,19 @@ struct AnswerLoss {
   std::int32_t question = 0;  ///< number of the question in its document
 };
 
+/// What sparse attention kept of the attention of sampled queries, in the layer that a step
+/// sampled, at distances i - j from `distance` up to that of the next row: a row of /recall, of
+/// rank 0.
+struct DistanceRecall {
+  std::uint32_t step = 0;
+  std::int32_t layer = 0;
+  std::int64_t distance = 0;
+  double kept = 0;          ///< attention to kept keys; that of a query to all keys is 1
+  double attention = 0;     ///< attention to all keys
+  std::int64_t keys = 0;    ///< by head, that have queries at this distance or further
+  std::int64_t unseen = 0;  ///< those of them that none of these queries sees
+};
+
 enum class Role : std::uint32_t { trainer = 0, attention_server = 1, both = 2 };
 inline constexpr std::array<Named<Role>, 3> kRoleNames = {
     {{Role::trainer, "trainer"},

@@ -31,6 +31,7 @@ class Writer {
   void write_plan(std::span<const PlannedTask> tasks, std::span<const PlannedStage> stages);
 
   void write_losses(std::span<const PositionLoss> positions, std::span<const AnswerLoss> answers);
+  void write_recall(std::span<const DistanceRecall> rows);
 
   /// Appends the recorder's events, samples and new names, flushes them, then commits `step` (its
   /// n_events_end is filled in). Clears the recorder, which must be the same at every step.

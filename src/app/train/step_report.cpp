@@ -109,8 +109,8 @@ std::string describe(const StepMetrics& m) {
                         format_count(m.attention_flops), format_count(m.dense_attention_flops));
   }
   if (result.recall) {
-    text += fmt::format("  recall {:.1f} % in layer {}", 100 * result.recall->share,
-                        result.recall->layer);
+    text += fmt::format("  recall {:.1f} % in layer {}",
+                        100 * result.recall->recall.total().share(), result.recall->layer);
   }
   if (result.answers > 0) text += fmt::format("  answers {}/{}", result.hits, result.answers);
   return text;
@@ -150,6 +150,19 @@ std::string summary_table(const std::vector<std::string>& roles, std::span<const
   const std::string header =
       fmt::format(kRow, "role", "attention", "busy", "waiting", "comm.", "other", "sent", "memory");
   return rank_table(header, rows, busy, "busy time");
+}
+
+std::vector<trace::DistanceRecall> recall_rows(std::int64_t step,
+                                               const program::StepResult::LayerRecall& sampled) {
+  std::vector<trace::DistanceRecall> rows;
+  for (std::size_t i = 0; i < Recall::kFrom.size(); ++i) {
+    const Recall::Distance& of = sampled.recall.distances[i];
+    if (of.keys == 0) continue;
+    rows.push_back({static_cast<std::uint32_t>(step), sampled.layer, Recall::kFrom[i],
+                    static_cast<double>(of.kept) / Recall::kUnit,
+                    static_cast<double>(of.attention) / Recall::kUnit, of.keys, of.unseen});
+  }
+  return rows;
 }
 
 trace::StepRecord step_record(const config::Experiment& experiment, const data::Batch& batch) {

@@ -84,6 +84,10 @@ std::string summary_table(const std::vector<std::string>& roles, std::span<const
 /// Returns the part of a step's commit record that depends only on the batch.
 trace::StepRecord step_record(const config::Experiment& experiment, const data::Batch& batch);
 
+/// Returns what a step found out about the recall of its sampled layer, by distance.
+std::vector<trace::DistanceRecall> recall_rows(std::int64_t step,
+                                               const program::StepResult::LayerRecall& sampled);
+
 /// Returns a rank's place in the layout: what is known of it before it runs.
 trace::RankInfo rank_info(const config::Experiment& experiment, Rank rank);
 

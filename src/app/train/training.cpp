@@ -306,6 +306,9 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
       planned_stages(plan.batch.step, step_shape, plan.tick_plans, mine,
                      program::planning_pool(experiment_, machine_, layout)));
   writer_->write_losses(executor_->position_losses(), executor_->answer_losses());
+  if (mine == 0 && result.recall) {
+    writer_->write_recall(recall_rows(plan.batch.step, *result.recall));
+  }
   writer_->write_step(step, memory, *recorder_);
 }
 

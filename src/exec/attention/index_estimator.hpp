@@ -74,11 +74,7 @@ class IndexEstimator {
   virtual void pack(const plan::Move& move, std::byte*& to) = 0;
   virtual void unpack(const plan::Move& move, const std::byte*& from) = 0;
   /// Runs the computation after a round, whose messages have all arrived.
-  /// @param sample  whether this step measures the recall of the layer
-  virtual void estimate(plan::IndexRound round, bool sample, const Keep& keep) = 0;
-  /// Returns the recall of the layer, if it was sampled.
-  /// @param lse  [rows, heads] after the forward pass, in the model's buffers
-  virtual Recall recall(const Sum* lse) = 0;
+  virtual void estimate(plan::IndexRound round, const Keep& keep) = 0;
 };
 
 /// Returns the document of a move.

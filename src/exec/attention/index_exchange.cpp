@@ -7,6 +7,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/exchange.hpp"
 #include "exec/attention/index_estimator.hpp"
+#include "exec/attention/measure_recall.hpp"
 
 namespace cadenza::exec {
 namespace {
@@ -64,7 +65,12 @@ void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
     bytes += pattern * shape.heads;
     const int holder = parts.holder(rank);
     if (holder < 0) continue;
-    bytes += estimator_bytes(workload, parts, at(holder));
+    std::int64_t keys = 0;
+    for (const plan::Home& home : parts.homes) {
+      if (home.rank == rank) keys += home.tokens.size();
+    }
+    bytes += std::max(estimator_bytes(workload, parts, at(holder)),
+                      recall_bytes(workload, tokens.end, keys));
     patterns += plan::owned_index(workload, parts, at(holder)).heads.size() * pattern;
   }
   for (const Pass pass : {Pass::forward, Pass::backward}) {
@@ -171,8 +177,7 @@ void IndexExchange<Real>::estimate(IndexRound round) {
   tracer_.time(Operation::estimate, {}, [&] {
     if (round == IndexRound::observed) begin_layer();
     estimator_->estimate(
-        round, context_->sampled,
-        [this](const IndexDocument& document, std::int64_t head, SparsePattern pattern) {
+        round, [this](const IndexDocument& document, std::int64_t head, SparsePattern pattern) {
           keep(document, head, std::move(pattern));
         });
   });
@@ -196,11 +201,28 @@ void IndexExchange<Real>::keep(const IndexDocument& document, std::int64_t head,
 }
 
 template <typename Real>
-void IndexExchange<Real>::sample(const AttentionContext<Real>& context) {
-  if (ticks_[at(context.plan)].documents.empty() || !estimator_) return;
-  const Recall recall = estimator_->recall(context.home.lse);
-  step_recall_.kept += recall.kept;
-  step_recall_.all += recall.all;
+void IndexExchange<Real>::sample(const AttentionContext<Real>& context, comm::Communicator& group,
+                                 std::uint64_t seed) {
+  tick_ = &ticks_[at(context.plan)];
+  const auto group_of = [this](Rank rank) { return rank / tick_->workload().context; };
+  RecallInputs<Real> inputs{
+      shape_,
+      rotary_,
+      tick_->workload(),
+      {},
+      seed,
+      context.home.q,
+      context.home.k,
+      [&](const IndexDocument& document, std::int64_t head) -> const SparsePattern& {
+        return kept_[at(context.copy)][at(kept_place(document, head))];
+      }};
+  for (const IndexDocument& document : tick_->documents) {
+    if (group_of(document.parts.homes.front().rank) != group_of(pool_.rank())) continue;
+    inputs.documents.push_back(&document);
+  }
+  if (inputs.documents.empty()) return;
+  tracer_.time_collective(group, program::OtherEvent::sample_recall, {},
+                          [&] { step_recall_.add(measure_recall<Real>(group, inputs)); });
 }
 
 template <typename Real>

@@ -34,8 +34,7 @@ class VerticalSlash final : public IndexEstimator<Real> {
              std::span<const SparseRule> rules, const Real* q, const Real* k) override;
   void pack(const plan::Move& move, std::byte*& to) override;
   void unpack(const plan::Move& move, const std::byte*& from) override;
-  void estimate(IndexRound round, bool sample, const Keep& keep) override;
-  Recall recall(const Sum* lse) override;
+  void estimate(IndexRound round, const Keep& keep) override;
 
  private:
   /// State of one head of a document, in the order of the rounds.
@@ -50,11 +49,6 @@ class VerticalSlash final : public IndexEstimator<Real> {
     std::vector<std::vector<std::uint32_t>> slashes;  ///< by home of this rank
   };
   struct Jobs;
-  /// A row of this rank and the log-sum-exp of its query over all keys.
-  struct Sampled {
-    std::int64_t head_row;
-    double lse;
-  };
 
   std::vector<Head>& heads_of(const IndexDocument& document) {
     return heads_[document.parts.document];
@@ -70,7 +64,6 @@ class VerticalSlash final : public IndexEstimator<Real> {
   void take_own_masses();
   void add_mass(const IndexDocument& document, Range tokens, std::int64_t head,
                 const std::uint32_t* columns, const std::uint32_t* slashes);
-  void sample();
   void choose(const Keep& keep);
 
   AttentionShape shape_;
@@ -80,7 +73,6 @@ class VerticalSlash final : public IndexEstimator<Real> {
   std::span<const SparseRule> rules_;
   const Real* keys_ = nullptr;
   std::map<int, std::vector<Head>> heads_;  ///< by document
-  std::vector<Sampled> sampled_;
 };
 
 /// Gathers and rotates the observed queries at home, for every document of which this rank has
@@ -93,7 +85,6 @@ void VerticalSlash<Real>::begin(const plan::Workload& workload, std::span<IndexD
   rules_ = rules;
   keys_ = k;
   heads_.clear();
-  sampled_.clear();
   for (const IndexDocument& document : documents_) {
     heads_of(document).resize(document.holds() ? at(shape_.heads) : 0);
     for (const plan::Home& part : queries_here(document)) {
@@ -199,14 +190,13 @@ void VerticalSlash<Real>::unpack(const plan::Move& move, const std::byte*& from)
 }
 
 template <typename Real>
-void VerticalSlash<Real>::estimate(IndexRound round, bool sample_layer, const Keep& keep) {
+void VerticalSlash<Real>::estimate(IndexRound round, const Keep& keep) {
   switch (round) {
     case IndexRound::observed:
       return find_logits();
     case IndexRound::peak:
       return add_up();
     case IndexRound::sum:
-      if (sample_layer) sample();
       return find_masses();
     case IndexRound::mass:
       return choose(keep);
@@ -387,42 +377,6 @@ void VerticalSlash<Real>::add_mass(const IndexDocument& document, Range tokens, 
   for (std::int64_t diagonal = diagonals.begin; diagonal < diagonals.end; ++diagonal) {
     mass.slashes[at(diagonal)] += *slashes++;
   }
-}
-
-/// Notes the log-sum-exp over all keys of the observed queries at home; the sums of all ranks give
-/// it.
-template <typename Real>
-void VerticalSlash<Real>::sample() {
-  for (const IndexDocument& document : documents_) {
-    const std::vector<Head>& heads = heads_of(document);
-    for (const plan::Home& part : queries_here(document)) {
-      for (std::int64_t token = part.tokens.begin; token < part.tokens.end; ++token) {
-        const std::int64_t lane = plan::position_of(workload_->order, document.length, token) -
-                                  SparseRule::observed(document.length).begin;
-        for (std::int64_t h = 0; h < std::ssize(heads); ++h) {
-          const double sum = static_cast<double>(heads[at(h)].sum[at(lane)]) / kernels::kSumUnit;
-          sampled_.push_back({document.row_of(token) * shape_.heads + h,
-                              static_cast<double>(heads[at(h)].peak[at(lane)]) + std::log(sum)});
-        }
-      }
-    }
-  }
-}
-
-/// Returns the recall: in a softmax over all keys, the kept ones have the share e^(lse of the kept
-/// - lse of all).
-template <typename Real>
-Recall VerticalSlash<Real>::recall(const Sum* lse) {
-  Recall recall;
-  std::int64_t end = 0;
-  for (const Sampled& row : sampled_) end = std::max(end, row.head_row + 1);
-  const auto host = on_host<Sum>(lse, end);
-  for (const Sampled& row : sampled_) {
-    recall.kept += std::min(1.0, std::exp(static_cast<double>(host(at(row.head_row))) - row.lse));
-    recall.all += 1;
-  }
-  sampled_.clear();
-  return recall;
 }
 
 template <typename Real>

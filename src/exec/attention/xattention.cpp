@@ -36,8 +36,7 @@ class XAttention final : public IndexEstimator<Real> {
              std::span<const SparseRule> rules, const Real* q, const Real* k) override;
   void pack(const plan::Move& move, std::byte*& to) override;
   void unpack(const plan::Move& move, const std::byte*& from) override;
-  void estimate(IndexRound round, bool sample, const Keep& keep) override;
-  Recall recall(const Sum* lse) override;
+  void estimate(IndexRound round, const Keep& keep) override;
 
  private:
   /// Rows of a document.
@@ -63,14 +62,12 @@ class XAttention final : public IndexEstimator<Real> {
              const Real* row);
   void add_jobs(const IndexDocument& document, std::vector<kernels::BlockJob<Real>>& jobs,
                 std::vector<Chosen>& chosen);
-  void add_recall(const IndexDocument& document, std::int64_t head, const SparsePattern& pattern);
 
   AttentionShape shape_;
   const kernels::RotaryTable<Sum>& rotary_;
   const plan::Workload* workload_ = nullptr;
   std::span<IndexDocument> documents_;
   std::vector<Rows> rows_;  ///< by document of `documents_`
-  Recall recall_;
 };
 
 template <typename Real>
@@ -79,7 +76,6 @@ void XAttention<Real>::begin(const plan::Workload& workload, std::span<IndexDocu
   workload_ = &workload;
   documents_ = documents;
   rows_.resize(documents.size());  // keeps their memory from layer to layer
-  recall_ = {};
   const std::int64_t query_row = std::int64_t{shape_.heads} * shape_.head_dim;
   const std::int64_t key_row = std::int64_t{shape_.kv_heads} * shape_.head_dim;
   for (const IndexDocument& document : documents_) {
@@ -221,7 +217,7 @@ void XAttention<Real>::add_jobs(const IndexDocument& document,
 }
 
 template <typename Real>
-void XAttention<Real>::estimate(IndexRound round, bool sample, const Keep& keep) {
+void XAttention<Real>::estimate(IndexRound round, const Keep& keep) {
   if (round != IndexRound::observed) return;
   const SparseRule& rule = workload_->sparse;
   std::vector<kernels::BlockJob<Real>> jobs;
@@ -252,62 +248,9 @@ void XAttention<Real>::estimate(IndexRound round, bool sample, const Keep& keep)
       continue;
     }
     SparsePattern pattern = SparsePattern::blocks(part.document->length, rule.block, active);
-    if (sample) add_recall(*part.document, part.head, pattern);
     keep(*part.document, part.head, std::move(pattern));
     active.clear();
   }
-}
-
-/// Adds the recall of the last queries that this rank owns: the share of their attention that the
-/// pattern keeps.
-template <typename Real>
-void XAttention<Real>::add_recall(const IndexDocument& document, std::int64_t head,
-                                  const SparsePattern& pattern) {
-  constexpr int kObserved = kernels::kObserved;
-  const Rows& rows = rows_of(document);
-  const Range owned = document.owned.tokens;
-  const Range queries{std::max(owned.begin, owned.end - kObserved), owned.end};
-  const std::int64_t key_head = head / shape_.group() - owned_key_heads(document).begin;
-  std::vector<Sum> lanes(at(shape_.head_dim * kObserved), 0);
-  const Sum scale = Sum(1) / std::sqrt(static_cast<Sum>(shape_.head_dim));
-  for (std::int64_t i = 0; i < queries.size(); ++i) {
-    const Real* row = rows.owned_queries[at(head - document.owned.heads.begin)].data() +
-                      (queries.begin + i - owned.begin) * shape_.head_dim;
-    for (int d = 0; d < shape_.head_dim; ++d) {
-      lanes[at(d * kObserved + i)] = static_cast<Sum>(row[d]) * scale;
-    }
-  }
-  std::vector<Sum> scores(at(queries.end * kObserved));
-  std::array<Sum, kObserved> peak;
-  peak.fill(-std::numeric_limits<Sum>::infinity());
-  kernels::ObserveJob<Real> job;
-  job.queries = lanes.data();
-  job.rows = static_cast<int>(queries.size());
-  job.first_query = queries.begin;
-  job.keys = rows.owned_keys[at(key_head)].data();
-  job.stride = shape_.head_dim;
-  job.count = queries.end;
-  job.scores = scores.data();
-  job.peak = peak.data();
-  kernels::observe_logits<Real>(shape_.head_dim, std::span(&job, 1));
-  require_finite<Sum>(document, head, std::span(peak).first(at(queries.size())));
-  for (std::int64_t i = 0; i < queries.size(); ++i) {
-    double kept = 0;
-    double all = 0;
-    for (std::int64_t key = 0; key <= queries.begin + i; ++key) {
-      const double share = std::exp(static_cast<double>(scores[at(key * kObserved + i)]) -
-                                    static_cast<double>(peak[at(i)]));
-      all += share;
-      if (pattern.sees(queries.begin + i, key)) kept += share;
-    }
-    recall_.kept += kept / all;
-    recall_.all += 1;
-  }
-}
-
-template <typename Real>
-Recall XAttention<Real>::recall(const Sum*) {
-  return std::exchange(recall_, {});
 }
 
 }  // namespace

@@ -174,6 +174,7 @@ Groups::Groups(comm::Communicator& world, const program::StepShape& shape,
   trainers = split(0);
   replicas = split(at.pipeline * layout.tensor() + at.tensor);
   model = split(at.data * layout.context() + at.context);
+  context = split((at.pipeline * layout.data() + at.data) * layout.tensor() + at.tensor);
   tensor = split(rank / layout.tensor());
   const auto over = [&](comm::Communicator& group, Purpose purpose) {
     return make_device_communicator(group, transport, purpose);

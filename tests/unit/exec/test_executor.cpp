@@ -234,8 +234,8 @@ TEST_P(SparseExecutor, MemoryIsAsEstimated) {
     EXPECT_GT(result.sparse.sparsity(), 0.1);
     ASSERT_TRUE(result.recall.has_value());
     EXPECT_EQ(result.recall->layer, step % runner.experiment.model.layers);
-    EXPECT_GT(result.recall->share, 1 - 2 * result.sparse.sparsity());
-    EXPECT_LT(result.recall->share, 1);
+    EXPECT_GT(result.recall->recall.total().share(), 1 - 2 * result.sparse.sparsity());
+    EXPECT_LT(result.recall->recall.total().share(), 1);
     if (step > 0) continue;
     testing::expect_memory(estimate_memory(runner.experiment, program::StepShape(runner.experiment),
                                            plan.program, plan.tick_plans),
@@ -258,9 +258,9 @@ TEST(Executor, BothKindsRecallTheSameOfTheSamePairs) {
     EXPECT_NEAR(a.loss, b.loss, 1e-12);
     EXPECT_EQ(a.sparse.kept, b.sparse.kept);
     ASSERT_TRUE(a.recall && b.recall);
-    EXPECT_NEAR(a.recall->share, b.recall->share, 1e-7);  // one is made of sums in steps of 2^-30
-    EXPECT_GT(a.recall->share, 0.01);
-    EXPECT_LT(a.recall->share, 0.9);
+    EXPECT_NEAR(a.recall->recall.total().share(), b.recall->recall.total().share(), 1e-12);
+    EXPECT_GT(a.recall->recall.total().share(), 0.01);
+    EXPECT_LT(a.recall->recall.total().share(), 0.9);
   }
 }
 
@@ -273,7 +273,7 @@ TEST_P(SparseExecutor, WhoKeepsAllRecallsAll) {
   const StepResult result = runner.run(0);
   EXPECT_EQ(result.sparse.sparsity(), 0);
   ASSERT_TRUE(result.recall.has_value());
-  EXPECT_NEAR(result.recall->share, 1, 1e-5);
+  EXPECT_EQ(result.recall->recall.total().share(), 1);
 }
 
 /// Layers with plans of their own: a dense one, two that keep more or less.

@@ -332,6 +332,7 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
   writer.write_plan(std::vector{task, task}, std::vector{stage});
   writer.write_losses(std::vector{PositionLoss{1, 0, 2, 3, 4, 5.5}},
                       std::vector{AnswerLoss{1, 1, 2, 3, 4, 5.5}});
+  writer.write_recall(std::vector{DistanceRecall{1, 2, 3, 4.5, 5.5, 6, 7}});
   MemorySample sample{1, 2, 0, {3, 4, 5, 6, 7, 8, 9}, 10};
   recorder.sample(sample);
   recorder.record({});
@@ -367,6 +368,9 @@ TEST_F(WriterTest, KeepsStepsMemoryClockAndPlan) {
               ElementsAre(1, 2, 3, 4, 5.5));
   EXPECT_THAT(whole("/answers", {"step", "hit", "length", "fact", "position", "loss"}),
               ElementsAre(1, 1, 2, 3, 4, 5.5));
+  EXPECT_THAT(
+      whole("/recall", {"step", "layer", "distance", "kept", "attention", "keys", "unseen"}),
+      ElementsAre(1, 2, 3, 4.5, 5.5, 6, 7));
   EXPECT_THAT(whole("/clock/sync", {"time_ns", "offset_ns", "rtt_min_ns", "pings", "phase"}),
               ElementsAre(1, -2, 3, 4, 0));
   EXPECT_THAT(column<std::int64_t>(file.get(), "/clock/sync", "phase"), ElementsAre(0, 2));

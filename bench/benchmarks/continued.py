@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dense models keep when they are continued with sparse attention, at four times the length.
+
+As MTraining uses it (arXiv 2510.18830): small models are trained with full attention, then
+continued with each kind on documents four times as long, with YaRN scaling, on two tasks: facts to
+be found (inputs/attention/retrieval.yaml) and text (the sources of Python's standard library). And
+from scratch: schedules from dense to sparse. The tables of docs/results/learning.md. Models that
+were trained before are kept in the output folder."""
+
+import statistics
+import sysconfig
+from pathlib import Path
+
+from lib import options, tables
+from lib.command import metrics
+from lib.host import ROOT
+from lib.models import Models, accuracy, spread
+
+EXPERIMENT = ROOT / "inputs/attention/retrieval.yaml"
+LIBRARY = sysconfig.get_path("stdlib")
+FACTOR = 4  # the continued length over the trained one
+LEARNT = ("unittest", "distutils", "lib2to3", "tkinter", "xml", "ctypes", "multiprocessing",
+          "importlib", "idlelib")
+HELD_OUT = ("asyncio", "email", "http", "urllib", "logging")
+
+
+def sources(packages, *more):
+    return f"data.path=[{','.join([*more, *(f'{LIBRARY}/{name}/**/*.py' for name in packages)])}]"
+
+
+def sparse(kind, block, **keys):
+    return [f"attention.kind={kind}", f"attention.sparse.block={block}",
+            *(f"attention.sparse.{key}={value}" for key, value in keys.items())]
+
+
+def refreshed(settings, every):
+    return [*settings, f"attention.sparse.refresh={every}"]
+
+
+class Task:
+    """What is trained, continued and asked.
+
+    @param length  trained tokens of a document
+    @param steps   (trained, continued)
+    """
+
+    def __init__(self, name, length, steps, settings, longer, asked, kinds):
+        self.name, self.length, self.steps, self.kinds = name, length, steps, kinds
+        self.trained = [f"name={name}", *settings, *self.of_length(length)]
+        yarn = [f"model.rope.scaling.{key}={value}" for key, value in
+                (("kind", "yarn"), ("factor", FACTOR), ("original_context", length))]
+        self.continued = [f"name={name}", *settings, *longer, *self.of_length(FACTOR * length),
+                          "optimizer.lr=3e-4", "optimizer.warmup=0", *yarn]
+        self.asked = [*self.continued, *asked]
+
+
+class Retrieval(Task):
+    @staticmethod
+    def of_length(length):
+        return [f"data.lengths.median={length}"]
+
+
+class Text(Task):
+    @staticmethod
+    def of_length(length):
+        return [f"data.max_document={length}"]
+
+
+SLASHES = sparse("vertical_slash", 8, columns=64, slashes=8, sinks=1, window=2, dense_below=0)
+TEXT_SLASHES = sparse("vertical_slash", 16, columns=384, slashes=64, sinks=4, window=32,
+                      dense_below=512)
+RETRIEVAL = Retrieval(
+    "retrieval", 128, (1000, 300), [], [],
+    ["data.lengths.distribution=list", "data.lengths.values=[128,256,512]", "batch.tokens=65536",
+     "batch.microbatch=4096", "run.steps=4"],
+    {"full": [],
+     "vertical_slash": SLASHES,
+     "vertical_slash, refresh 10": refreshed(SLASHES, 10),
+     "vertical_slash, refresh 0": refreshed(SLASHES, 0),
+     "xattention": sparse("xattention", 8, stride=1, threshold=0.8, dense_below=0)})
+TEXT = Text(
+    "text", 512, (1500, 200),
+    ["model.layers=3", "model.ffn=352", "model.vocab=259", "data.source=text", "data.shuffle=true",
+     "batch.microbatch=4096", sources(LEARNT, f"{LIBRARY}/*.py"), "optimizer.warmup=100"],
+    ["batch.tokens=8192", "batch.microbatch=8192"],
+    [sources(HELD_OUT), "data.shuffle=false", "run.steps=60"],
+    {"full": [],
+     "vertical_slash": TEXT_SLASHES,
+     "vertical_slash, refresh 10": refreshed(TEXT_SLASHES, 10),
+     "vertical_slash, refresh 0": refreshed(TEXT_SLASHES, 0),
+     "xattention": sparse("xattention", 16, stride=1, threshold=0.87, dense_below=512),
+     "xattention, stride 2": sparse("xattention", 16, stride=2, threshold=0.87, dense_below=512)})
+TASKS = {task.name: task for task in (RETRIEVAL, TEXT)}
+
+# From scratch on 128 tokens, with 69 % of the pairs left out at the end.
+HARSH = sparse("vertical_slash", 8, columns=16, slashes=2, sinks=0, window=1, dense_below=0)
+SHRINKING = [{"columns": 128, "slashes": 16}, {"columns": 64, "slashes": 8},
+             {"columns": 32, "slashes": 4}, {"columns": 16, "slashes": 2}]
+SCHEDULES = {  # settings by phase; each phase takes an equal part of the steps
+    "sparse from the first step": [HARSH],
+    "dense for the first half (dense_steps)": [[], HARSH],
+    "first layer dense (dense_layers)": [[*HARSH, "attention.sparse.dense_layers=[0]"]],
+    "budgets that shrink in four phases": [
+        [*HARSH, *(f"attention.sparse.{key}={value}" for key, value in budget.items())]
+        for budget in SHRINKING],
+}
+
+
+def left_out(models):
+    shares = [metrics(model)[-1].get("sparsity", 0) for model in models]
+    return f"{100 * statistics.mean(shares):.0f} %"
+
+
+def percent(share):
+    return f"{100 * share:.1f} %"
+
+
+class Bench:
+    def __init__(self, arguments):
+        self.models = Models(arguments.program, arguments.output, arguments.set)
+        self.seeds = range(1, arguments.seeds + 1)
+        self.shorter = arguments.shorter
+        self.plot = arguments.plot
+
+    def steps(self, count):
+        return max(1, count // self.shorter)
+
+    def continue_with(self, task):
+        """Trains dense models, continues each with every kind, asks it; a row of each kind."""
+        dense, more = map(self.steps, task.steps)
+        curves = {}
+        answers = "answers right" if task is RETRIEVAL else "over full"
+        tables.show("", f"{task.name}: {task.length} to {FACTOR * task.length} tokens", "",
+                    *tables.head(["continued with", "left out", "loss", answers]))
+        trained = [self.models.train(f"{task.name}-{seed}", EXPERIMENT,
+                                     [*task.trained, f"seed={seed}"], dense)
+                   for seed in self.seeds]
+        losses = {}
+        for number, (label, settings) in enumerate(task.kinds.items()):
+            models = [self.models.train(f"{model.name}-kind-{number}", EXPERIMENT,
+                                        [*task.continued, *settings, f"seed={100 + seed}"],
+                                        dense + more, model)
+                      for seed, model in zip(self.seeds, trained, strict=True)]
+            asked = [self.models.evaluate(model, "asked", EXPERIMENT,
+                                          [*task.asked, *settings, "seed=1000"])
+                     for model in models]
+            losses[label] = [each["loss"] for each in asked]
+            curves[label] = [[step["loss"] for step in metrics(model)] for model in models]
+            last = spread(list(map(accuracy, asked)), percent) if task is RETRIEVAL else spread(
+                [a / b - 1 for a, b in zip(losses[label], losses["full"], strict=True)],
+                lambda share: f"{100 * share:+.2f} %")
+            tables.show(tables.row([label, left_out(models) if settings else "–",
+                                    spread(losses[label], "{:.4f}".format), last]))
+        if self.plot:
+            draw(curves, f"{task.name}, continued at {FACTOR} times its length",
+                 self.plot / f"{task.name}.svg")
+
+    def from_scratch(self):
+        total = self.steps(RETRIEVAL.steps[0])
+        tables.show("", *tables.head(["from scratch, vertical_slash", "left out", "right answers"]))
+        for number, (label, phases) in enumerate(SCHEDULES.items()):
+            rights, models = [], []
+            for seed in self.seeds:
+                model = None
+                for phase, settings in enumerate(phases):
+                    model = self.models.train(
+                        f"schedule-{number}-{seed}-{phase}", EXPERIMENT,
+                        [*RETRIEVAL.trained, *settings, f"seed={seed}"],
+                        total * (phase + 1) // len(phases), model)
+                models.append(model)
+                rights.append(accuracy(self.models.evaluate(
+                    model, "asked", EXPERIMENT,
+                    [*RETRIEVAL.trained, *phases[-1], "batch.tokens=65536", "run.steps=1",
+                     "seed=1000"])))
+            tables.show(tables.row([label, left_out(models), spread(rights, percent)]))
+
+
+def draw(curves, title, path):
+    """Losses by step: the mean of the seeds over `window` steps, and their range.
+
+    @param curves  by kind: of each seed, losses by step
+    """
+    import matplotlib  # the analysis' environment has it; only --plot needs it
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for label, seeds in curves.items():
+        window = max(1, len(seeds[0]) // 15)
+        smooth = [[statistics.mean(losses[max(0, i - window):i + 1]) for i in range(len(losses))]
+                  for losses in seeds]
+        columns = list(zip(*smooth, strict=True))
+        steps = range(1, len(columns) + 1)
+        line, = axes.plot(steps, [statistics.mean(column) for column in columns], label=label)
+        axes.fill_between(steps, list(map(min, columns)), list(map(max, columns)), alpha=0.15,
+                          color=line.get_color())
+    axes.set(title=title, xlabel="step after the change", ylabel="loss, nats a token")
+    axes.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight")
+
+
+def parse():
+    parser = options.parser("continued", __doc__, "--program")
+    parser.add_argument("--output", type=Path, default=ROOT / "build/bench-continued",
+                        metavar="DIR", help="the models")
+    parser.add_argument("--tasks", **options.choice([*TASKS, "schedules"]))
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="models of each kind")
+    parser.add_argument("--shorter", type=int, default=1, metavar="N",
+                        help="divides the steps: a look at models that have learnt little")
+    parser.add_argument("--plot", type=Path, metavar="DIR", help="draw losses by step into DIR")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="of the experiment, for all models")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse()
+    bench = Bench(arguments)
+    for name, task in TASKS.items():
+        if name in arguments.tasks:
+            bench.continue_with(task)
+    if "schedules" in arguments.tasks:
+        bench.from_scratch()
+
+
+if __name__ == "__main__":
+    main()
