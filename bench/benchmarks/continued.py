@@ -98,10 +98,11 @@ SHRINKING = [{"columns": 128, "slashes": 16}, {"columns": 64, "slashes": 8},
              {"columns": 32, "slashes": 4}, {"columns": 16, "slashes": 2}]
 SCHEDULES = {  # settings by phase; each phase takes an equal part of the steps
     "sparse from the first step": [HARSH],
-    "dense for the first half (dense_steps)": [[], HARSH],
+    "dense for the first half (dense_steps)": [[*HARSH, "attention.sparse.dense_steps={half}"]],
     "first layer dense (dense_layers)": [[*HARSH, "attention.sparse.dense_layers=[0]"]],
     "budgets that shrink in four phases": [
-        [*HARSH, *(f"attention.sparse.{key}={value}" for key, value in budget.items())]
+        [*HARSH, "optimizer.schedule=constant",
+         *(f"attention.sparse.{key}={value}" for key, value in budget.items())]
         for budget in SHRINKING],
 }
 
@@ -163,6 +164,7 @@ class Bench:
             for seed in self.seeds:
                 model = None
                 for phase, settings in enumerate(phases):
+                    settings = [setting.format(half=total // 2) for setting in settings]
                     model = self.models.train(
                         f"schedule-{number}-{seed}-{phase}", EXPERIMENT,
                         [*RETRIEVAL.trained, *settings, f"seed={seed}"],
@@ -170,7 +172,7 @@ class Bench:
                 models.append(model)
                 rights.append(accuracy(self.models.evaluate(
                     model, "asked", EXPERIMENT,
-                    [*RETRIEVAL.trained, *phases[-1], "batch.tokens=65536", "run.steps=1",
+                    [*RETRIEVAL.trained, *settings, "batch.tokens=65536", "run.steps=1",
                      "seed=1000"])))
             tables.show(tables.row([label, left_out(models), spread(rights, percent)]))
 

@@ -8,7 +8,6 @@ the sum of the mean, the index included. Prints tables for docs/results/sparse.m
 not trained: attention is spread evenly, so that the threshold of xattention is about the share that
 it keeps."""
 
-import itertools
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -134,25 +133,34 @@ def bound(by_rank, step):
 
 
 def print_placements(chosen):
-    tables.show(tables.row(["kind", "ranks", "placement", "left out",
-                            "attention: slowest rank over mean", "step", "over CAD"]),
-                tables.row(["---", "---:", "---", *["---:"] * 4]))
-    for kind, count in itertools.product(chosen.kinds, chosen.ranks):
-        first = None
-        for name, keys in PLACEMENTS.items():
-            if keys.get("inner_ring", 1) >= count:
-                continue
-            contents = experiment(LENGTHS, count, sparse(chosen, kind, max(LENGTHS), **keys),
-                                  chosen.steps)
-            run = train(chosen, f"{kind}-{name.replace(' ', '_')}-{count}", contents, count)
-            steps = seconds_by_step(run)
-            counted = sorted(steps[0])[2:]  # the first two are planned without counts
-            seconds = statistics.median(steps[0][step]["step", 0, 0] for step in counted)
-            first = first or seconds
-            unequal = statistics.median(bound(steps, step) for step in counted)
-            tables.show(tables.row([kind, count, name, f"{100 * sparsity(run):.1f} %",
-                                    f"{unequal:.3f}", f"{seconds:.2f} s",
-                                    f"{seconds / first:.2f}"]))
+    tables.show(*tables.head(["kind", "ranks", "placement", "left out",
+                              "attention: slowest rank over mean", "step", "over CAD",
+                              "dense step over it"]))
+    for count in chosen.ranks:
+        dense, cells = step_of(chosen, "full", "CAD", count)
+        tables.show(tables.row(["full", count, "CAD", *cells, "1.00", "1.00"]))
+        for kind in chosen.kinds:
+            first = None
+            for name, keys in PLACEMENTS.items():
+                if keys.get("inner_ring", 1) >= count:
+                    continue
+                seconds, cells = step_of(chosen, kind, name, count)
+                first = first or seconds
+                tables.show(tables.row([kind, count, name, *cells, f"{seconds / first:.2f}",
+                                        f"{dense / seconds:.2f}"]))
+
+
+def step_of(chosen, kind, name, count):
+    """The median step of a run, s, and what the table shows of it."""
+    keys = PLACEMENTS[name]
+    attention = (keys if kind == "full" else sparse(chosen, kind, max(LENGTHS), **keys))
+    contents = experiment(LENGTHS, count, attention, chosen.steps)
+    run = train(chosen, f"{kind}-{name.replace(' ', '_')}-{count}", contents, count)
+    steps = seconds_by_step(run)
+    counted = sorted(steps[0])[2:]  # the first two are planned without counts
+    seconds = statistics.median(steps[0][step]["step", 0, 0] for step in counted)
+    unequal = statistics.median(bound(steps, step) for step in counted)
+    return seconds, [f"{100 * sparsity(run):.1f} %", f"{unequal:.3f}", f"{seconds:.2f} s"]
 
 
 def parse():

@@ -146,6 +146,13 @@ std::int64_t SparsePattern::pairs(Range q, Range k) const {
   return sum;
 }
 
+double SparseRule::adjoining() const {
+  if (form() == PatternForm::blocks || top_p > 0 || window == 0) return 0;
+  const auto band = static_cast<double>(window / block + 1);
+  const auto apart = static_cast<double>(2 * std::max<std::int64_t>(0, slashes - window));
+  return band / (band + apart);
+}
+
 SparsePattern SparseRule::diagonal(std::int64_t length) const {
   return form() == PatternForm::blocks ? SparsePattern::blocks(length, block, {})
                                        : SparsePattern::vertical_slash(length, block, {}, {});

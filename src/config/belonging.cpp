@@ -266,6 +266,7 @@ const Belonging kBelongings[] = {
     CADENZA_OF_KIND(attention.sparse.dense_below),
     CADENZA_OF_KIND(attention.sparse.dense_layers),
     CADENZA_OF_KIND(attention.sparse.dense_steps),
+    CADENZA_OF_KIND(attention.sparse.refresh),
     CADENZA_OF_KIND(attention.sparse.stride),
     CADENZA_OF_KIND(attention.sparse.threshold),
     CADENZA_OF_KIND(attention.sparse.budgets),

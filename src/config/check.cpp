@@ -324,6 +324,10 @@ void check_sparse(const Checker& check, const Experiment& e) {
       "parallel.schedule says otherwise), where servers compute layers of several stages "
       "at once; valid: none, or another parallel.schedule",
       s.dense_layers.size() == 1 ? "a layer" : fmt::format("{} layers", s.dense_layers.size()));
+  check.require(s.refresh == 1 || !pooled, "attention.sparse.refresh",
+                "found {} with schedule phase_aligned, where servers compute layers of several "
+                "stages at once; valid: 1, or another parallel.schedule",
+                s.refresh);
   const std::set<std::int64_t> dense(s.dense_layers.begin(), s.dense_layers.end());
   check.require(std::ssize(dense) < e.model.layers, "attention.sparse.dense_layers",
                 "found all layers of the model; valid: fewer, or attention.kind full");

@@ -46,12 +46,12 @@ void check_attention(const Value& root, const char* table, const std::vector<Row
   }
 }
 
-void check_sparse(const Value& root, const std::vector<Row<3>>& rows) {
+void check_sparse(const Value& root, const char* table, const std::vector<Row<3>>& rows) {
   std::set<double> seen;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& [block, forward, backward] = rows[i];
-    const std::string path = fmt::format("attention.sparse.table[{}]", i);
-    const Place& place = root.find("attention")->find("sparse")->find("table")->items[i].place;
+    const std::string path = fmt::format("attention.sparse.{}[{}]", table, i);
+    const Place& place = root.find("attention")->find("sparse")->find(table)->items[i].place;
     check_count(place, path, block);
     for (const double pair : {forward, backward}) {
       if (kPair.contains(pair)) continue;
@@ -124,7 +124,8 @@ void check_numbers(const Value& root, const Machine& machine) {
   }
   check_attention(root, "forward", attention.forward);
   check_attention(root, "backward", attention.backward);
-  check_sparse(root, attention.sparse.table);
+  check_sparse(root, "table", attention.sparse.table);
+  check_sparse(root, "adjoining", attention.sparse.adjoining);
   check_products(root, machine.products.table);
   if (machine.links.adapters > 0 && machine.ranks_per_node > 0 &&
       machine.ranks_per_node % machine.links.adapters != 0) {

@@ -20,6 +20,7 @@ template <typename Visitor>
 void describe(Visitor& visit, SparsePairs& sparse) {
   visit.key("pair", sparse.pair, kPair);
   visit.key("table", sparse.table, kMeasured);
+  visit.key("adjoining", sparse.adjoining, kMeasured);
 }
 
 template <typename Visitor>

@@ -182,6 +182,7 @@ void describe(Visitor& visit, SparseAttention& sparse) {
   visit.key("dense_below", sparse.dense_below, Integers{0, kMaxCount});
   visit.key("dense_layers", sparse.dense_layers, Integers{0, kMaxSize});
   visit.key("dense_steps", sparse.dense_steps, Integers{0, kMaxCount});
+  visit.key("refresh", sparse.refresh, Integers{0, kMaxCount});
   visit.key("stride", sparse.stride, Integers{1, kMaxSize});
   visit.key("threshold", sparse.threshold, Numbers{0.0, 1.0, true});
   visit.key("budgets", sparse.budgets, MayBeEmpty{});

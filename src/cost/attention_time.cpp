@@ -32,6 +32,10 @@ AttentionTime::AttentionTime(const config::AttentionTimes& times, std::int64_t h
     sparse_pairs_[0].add(block, forward);
     sparse_pairs_[1].add(block, backward);
   }
+  for (const auto& [block, forward, backward] : times.sparse.adjoining) {
+    adjoining_pairs_[0].add(block, forward);
+    adjoining_pairs_[1].add(block, backward);
+  }
 }
 
 AttentionTime::Table AttentionTime::make_table(const std::vector<config::Row<3>>& rows) const {
@@ -53,10 +57,13 @@ double AttentionTime::seconds(const Task& task, Pass pass) {
   return tiles * static_cast<double>(task.heads.size()) * tile_seconds(shape, pass);
 }
 
-double AttentionTime::sparse_pair(std::int64_t block, Pass pass) const {
-  const double pair = times_.sparse.table.empty()
-                          ? times_.sparse.pair
-                          : sparse_pairs_[index(pass)].at(static_cast<double>(block));
+double AttentionTime::sparse_pair(std::int64_t block, double adjoining, Pass pass) const {
+  const auto side = static_cast<double>(block);
+  double pair =
+      times_.sparse.table.empty() ? times_.sparse.pair : sparse_pairs_[index(pass)].at(side);
+  if (!times_.sparse.adjoining.empty()) {
+    pair += adjoining * (adjoining_pairs_[index(pass)].at(side) - pair);
+  }
   return pair * largest_tile_seconds(pass) / static_cast<double>(times_.tile * times_.tile);
 }
 

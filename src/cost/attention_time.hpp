@@ -20,7 +20,8 @@ class AttentionTime {
   double seconds(const Task& task, Pass pass);
 
   /// Seconds of a pair of one head in sparse blocks with sides of `block` tokens.
-  double sparse_pair(std::int64_t block, Pass pass) const;
+  /// @param adjoining  share of the blocks that adjoin others of their row
+  double sparse_pair(std::int64_t block, double adjoining, Pass pass) const;
 
   /// Describes the tasks so far that the tables do not cover.
   std::vector<std::string> extrapolations() const;
@@ -41,9 +42,10 @@ class AttentionTime {
   config::AttentionTimes times_;
   std::int64_t head_dim_;
   Table tables_[2];
-  Curve sparse_pairs_[2];
-  Shape measured_[2];  ///< largest shape of the table, by pass
-  Shape beyond_[2];    ///< largest task beyond it, by pass; 0: none
+  Curve sparse_pairs_[2];     ///< by pass
+  Curve adjoining_pairs_[2];  ///< the same where blocks adjoin
+  Shape measured_[2];         ///< largest shape of the table, by pass
+  Shape beyond_[2];           ///< largest task beyond it, by pass; 0: none
 };
 
 }  // namespace cadenza::cost

@@ -156,8 +156,8 @@ double Rates::task_seconds(const Task& task, Pass pass) const {
   return parts_->attention.seconds(task, pass);
 }
 
-double Rates::sparse_pair(std::int64_t block, Pass pass) const {
-  return parts_->attention.sparse_pair(block, pass);
+double Rates::sparse_pair(std::int64_t block, double adjoining, Pass pass) const {
+  return parts_->attention.sparse_pair(block, adjoining, pass);
 }
 
 double Rates::index_seconds(const IndexWork& work) const {

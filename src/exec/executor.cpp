@@ -166,7 +166,7 @@ void Executor<Real>::bind(const program::StepPlan& plan) {
       if (tick.half == half) tick_plans.push_back(&tick);
     }
     exchange_[at(half)]->bind(tick_plans, step_shape_.layout.tensor(),
-                              plan.program.buffers * layers);
+                              plan.program.buffers * layers, plan.keeps_patterns);
   }
   if (uses_nccl(experiment_)) enter_nccl(plan);
   if (!trainer_) return;
@@ -195,6 +195,11 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   tracer_.set_context({});
   if (trainer_) trainer_->finish_step();
   for (const auto& exchange : exchange_) exchange->finish();
+  if (plan.keeps_patterns) {
+    tracer_.time_collective(*groups_->pool, OtherEvent::share_patterns, {}, [&] {
+      exchange_.front()->index().share_patterns(step_shape_.rank_layers());
+    });
+  }
   for (const auto& exchange : exchange_) exchange->require_all_computed();
   StepResult result;
   tracer_.time_collective(world_, OtherEvent::agree_on_loss, {},

@@ -94,16 +94,18 @@ OwnedIndex owned_index(const Workload& workload, const IndexParts& parts, std::s
 
 std::vector<IndexNeed> index_needs(const Workload& workload, const IndexParts& parts,
                                    std::size_t holder, IndexRound round) {
+  if (workload.reuses(length_of(workload, parts))) return {};
   return index_method(workload).needs(workload, parts, holder, round);
 }
 
-bool tells_all(const Workload& workload, IndexRound round) {
-  return index_method(workload).tells_all &&
+bool tells_all(const Workload& workload, const IndexParts& parts, IndexRound round) {
+  return index_method(workload).tells_all && !workload.reuses(length_of(workload, parts)) &&
          (round == IndexRound::peak || round == IndexRound::sum);
 }
 
 cost::IndexWork index_work(const Workload& workload, const IndexParts& parts, std::size_t holder,
                            IndexRound round) {
+  if (workload.reuses(length_of(workload, parts))) return {};
   return index_method(workload).work(workload, parts, holder, round);
 }
 
@@ -144,7 +146,7 @@ class Rounds {
     for (int round = 0; round < kIndexRounds; ++round) {
       const auto which = static_cast<IndexRound>(round);
       add_needs(which);
-      if (tells_all(workload_, which)) add_to_all(which);
+      if (tells_all(workload_, parts, which)) add_to_all(which);
     }
     add_patterns();
   }

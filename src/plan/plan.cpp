@@ -62,6 +62,7 @@ void add_workload(Hasher& hasher, const Workload& workload) {
   add_integers(hasher, rule.kind, rule.block, rule.columns, rule.slashes, rule.sinks, rule.window,
                rule.dense_below, std::bit_cast<std::uint64_t>(rule.top_p), rule.stride,
                std::bit_cast<std::uint64_t>(rule.threshold));
+  for (const std::int64_t length : workload.reused) add_integers(hasher, length);
   for (const SparseDensity& density : workload.density) {
     for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
       add_integers(hasher, density.share(bin));
@@ -163,8 +164,12 @@ Weights Workload::weights_of(int document) const {
 
 PlacedTask place_task(const Workload& workload, Rank server, const Task& task) {
   const double kept = kept_share(workload, task);
-  return {server, task, forward_flops(task, workload.shape.head_dim) * kept, kept,
-          block_of(workload, task.document)};
+  return {server,
+          task,
+          forward_flops(task, workload.shape.head_dim) * kept,
+          kept,
+          block_of(workload, task.document),
+          workload.sparse.block > 0 ? workload.sparse.adjoining() : 0};
 }
 
 double kept_share(const Workload& workload, const Task& task) {

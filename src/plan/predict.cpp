@@ -31,7 +31,7 @@ double largest_transfer(const Stage& stage, int ranks, const cost::Pool& pool) {
 double placed_seconds(const PlacedTask& placed, Pass pass, const cost::Rates& rates) {
   if (placed.block == 0) return rates.task_seconds(placed.task, pass);
   const double pairs = forward_flops(placed.task, 1) / 4;  // of all heads
-  return pairs * placed.kept * rates.sparse_pair(placed.block, pass);
+  return pairs * placed.kept * rates.sparse_pair(placed.block, placed.adjoining, pass);
 }
 
 double with_task(double seconds, const PlacedTask& placed, Pass pass, const cost::Rates& rates) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/plan/validate.hpp"
@@ -90,7 +92,8 @@ std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan:
 }
 
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
-                                  const config::Machine& machine, const SparseEstimate& shown) {
+                                  const config::Machine& machine, const SparseEstimate& shown,
+                                  const std::vector<std::int64_t>& reused) {
   const StepShape step_shape(experiment);
   const cost::Pool pool = planning_pool(experiment, machine, step_shape.layout);
   const std::vector<std::int64_t> lengths = batch.lengths();
@@ -105,6 +108,7 @@ std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const da
       plan::Workload workload = whole;
       workload.layers = each.layers;
       if (each.dense) workload.sparse = {};
+      workload.reused = reused;
       plan::weigh(workload, estimate);
       for (TickPlans& half : plan_tick(experiment.attention, workload, first, pool)) {
         plans.push_back(std::move(half));
@@ -129,13 +133,30 @@ std::string describe_estimate(const config::Experiment& experiment, std::int64_t
   return traits_of(rule.kind).budgets ? "budgets" : "all pairs";
 }
 
+bool PatternChoice::chooses(std::int64_t step) const {
+  if (sparse_.refresh == 1 || step < sparse_.dense_steps) return false;
+  return lengths_.empty() || (sparse_.refresh > 0 && step % sparse_.refresh == 0);
+}
+
+void PatternChoice::chose(const data::Batch& batch) {
+  lengths_ = batch.lengths();
+  std::ranges::sort(lengths_);
+  const auto twice = std::ranges::unique(lengths_);
+  lengths_.erase(twice.begin(), twice.end());
+}
+
+std::vector<std::int64_t> PatternChoice::reused(std::int64_t step) const {
+  if (sparse_.refresh == 1 || chooses(step)) return {};
+  return lengths_;
+}
+
 StepPlan plan_step(const config::Experiment& whole, const data::Packer& packer, Rank rank,
                    std::int64_t step, const config::Machine& machine,
-                   const SparseEstimate& estimate) {
+                   const SparseEstimate& estimate, const std::vector<std::int64_t>& reused) {
   const config::Experiment experiment = experiment_of_step(whole, step);
   StepPlan result;
   result.batch = packer.batch(step);
-  result.tick_plans = plan_ticks(experiment, result.batch, machine, estimate);
+  result.tick_plans = plan_ticks(experiment, result.batch, machine, estimate, reused);
   result.program = make_program(StepShape(experiment), rank, result.tick_plans);
   Hasher hasher;
   for (const TickPlans& tick : result.tick_plans) {

@@ -85,7 +85,9 @@ double head_seconds(const data::Microbatch& microbatch, const config::Attention&
       ++tasks;
       dense += costs.task_seconds(task, pass);
       if (cut) cuts += cut_seconds(task, pass, costs);
-      if (asked) sparse += plan::placed_seconds({0, task, 0.0, kept, rule.block}, pass, costs);
+      if (!asked) return;
+      sparse +=
+          plan::placed_seconds({0, task, 0.0, kept, rule.block, rule.adjoining()}, pass, costs);
     });
     if (cut && tasks > 1) dense = cuts;
     if (asked && !attention.sparse.dense_layers.empty()) sparse = std::min(sparse, dense);

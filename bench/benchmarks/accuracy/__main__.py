@@ -2,7 +2,8 @@
 """Errors of attention against float64 by length, head_dim and logits, and PyTorch's.
 
 Relative L2 of out, lse, dq, dk and dv of one causal document and one head, by cadenza attend and by
-PyTorch's CPU flash attention. K, V and dO are unit-normal, Q is so times a factor."""
+PyTorch's CPU flash attention or, with a --kind that PyTorch has not, the definition in float32 with
+factors in the type. K, V and dO are unit-normal, Q is so times a factor."""
 
 import itertools
 import tempfile
@@ -24,6 +25,8 @@ def parse():
                         help="of Q: the standard deviations of the logits")
     parser.add_argument("--dtypes", nargs="+", choices=FLOOR, default=list(FLOOR), metavar="TYPE",
                         help="formats of Q, K, V and dO")
+    parser.add_argument("--kind", default="full", help="attention.kind: full, dual_chunk, "
+                        "vertical_slash or xattention (under the index that it chose)")
     parser.add_argument("--placement", default="colocated", help="attention.placement")
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="that share the document")
     return parser.parse_args()
@@ -43,7 +46,7 @@ def main():
 
     machine = host.describe()
     print(f"{machine['date']}, {machine['processor']}, commit {machine['commit']}, PyTorch "
-          f"{torch.__version__}, {chosen.placement} on {chosen.ranks} ranks\n")
+          f"{torch.__version__}, {chosen.kind}, {chosen.placement} on {chosen.ranks} ranks\n")
     tables.show(*tables.head(["dtype", "head_dim", "Q times", "tokens", *sides.RESULTS,
                               "of the bound"]))
     cases = itertools.product(chosen.dtypes, chosen.head_dims, chosen.factors, chosen.tokens)

@@ -168,6 +168,9 @@ struct SparseRule {
   Range block_rows(Range tokens) const {
     return {tokens.begin / block, (tokens.end + block - 1) / block};
   }
+  /// The share of the active blocks that adjoin others of their row, as far as the rule tells:
+  /// those of the forced window. Others are taken to lie apart, in pairs.
+  double adjoining() const;
   /// The pattern of a document before anything was chosen: the blocks on the diagonal.
   SparsePattern diagonal(std::int64_t length) const;
 

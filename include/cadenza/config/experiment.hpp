@@ -196,6 +196,7 @@ struct SparseAttention {
   std::int64_t dense_below = 4096;
   std::vector<std::int64_t> dense_layers;  ///< layers whose attention stays dense
   std::int64_t dense_steps = 0;            ///< number of first steps in which all layers are dense
+  std::int64_t refresh = 1;                ///< patterns are chosen every so many steps; 0: once
   std::int64_t stride = 16;                ///< xattention
   double threshold = 0.9;                  ///< xattention
   std::string budgets;                     ///< file of budgets; empty: all heads have the above

@@ -20,6 +20,8 @@ using Row = std::array<double, N>;
 struct SparsePairs {
   double pair = 1.25;         ///< both passes, where the table is empty
   std::vector<Row<3>> table;  ///< side of a block in tokens, forward, backward
+  std::vector<Row<3>>
+      adjoining;  ///< the same where the active blocks of a row adjoin; empty: table
 };
 
 /// Rates of making the index of sparse attention. The defaults are nominal.

@@ -48,7 +48,8 @@ class Rates {
   /// Seconds of a pair of sparse attention, of one head. They do not depend on the task's shape, as
   /// kernels cut tasks into blocks of their own.
   /// @param block  side of a block, tokens
-  double sparse_pair(std::int64_t block, Pass pass) const;
+  /// @param adjoining  share of the active blocks that adjoin others of their row
+  double sparse_pair(std::int64_t block, double adjoining, Pass pass) const;
   double index_seconds(const IndexWork& work) const;
 
   double product_seconds(const Product& product) const;

@@ -62,8 +62,10 @@ class AttentionExchange {
   /// Takes the plans of a step: of its half, one per tick and class of layers. Grows buffers if a
   /// plan needs more than any before; nothing else allocates memory until the next call.
   /// @param copies  layers x activation buffers: copies of the inputs if plans keep them on servers
+  /// @param keeps_patterns  the step chooses sparse patterns for later ones
   /// @throws Error(communication) if a plan was made for elements of other sizes
-  void bind(const std::vector<const program::TickPlans*>& tick_plans, int align, int copies);
+  void bind(const std::vector<const program::TickPlans*>& tick_plans, int align, int copies,
+            bool keeps_patterns);
 
   /// Sets where the next operations belong. If the tick, layer or pass changes, first completes the
   /// messages of the previous one.

@@ -29,6 +29,7 @@ template <typename Real>
 struct AttentionContext;
 template <typename Real>
 class IndexEstimator;
+class KeptPatterns;
 struct IndexDocument;
 
 /// Bytes that an index exchange holds: `working` while it makes the index of a tick, `kept` for
@@ -50,12 +51,18 @@ class IndexExchange {
 
   /// Takes the plans of a step, one per tick, and discards the state of the previous step.
   /// @param copies  layers x activation buffers
-  void bind(const std::vector<const program::TickPlans*>& tick_plans, int copies);
+  /// @param keeps_patterns  the step chooses patterns for later ones
+  void bind(const std::vector<const program::TickPlans*>& tick_plans, int copies,
+            bool keeps_patterns);
 
   /// Runs an operation of an index round: see program::Operation.
   void run(program::Operation operation, int round, const AttentionContext<Real>& context);
   /// Completes this rank's sends.
   void finish();
+  /// Gives all ranks the patterns that a step that keeps them has chosen. Collective; after
+  /// finish().
+  /// @param layers  of this rank
+  void share_patterns(int layers);
 
   /// Restricts the tasks of the context's pass to the pairs of the index.
   void use(const AttentionContext<Real>& context, kernels::TaskList<Real>& list);
@@ -88,6 +95,7 @@ class IndexExchange {
   using Bytes = std::vector<std::byte>;
 
   void add_tick(const program::TickPlans& plans);
+  void note_ticks();
   Place place() const;
   void begin_layer();
   void start_messages(plan::IndexRound round);
@@ -97,6 +105,7 @@ class IndexExchange {
   void unpack(const plan::Move& move, const std::byte*& from);
   void estimate(plan::IndexRound round);
   void keep(const IndexDocument& document, std::int64_t head, SparsePattern pattern);
+  void take_reused();
   void enter();
   Counts& counts();
   int first_of_group(const program::TickPlans& plans) const;
@@ -124,6 +133,7 @@ class IndexExchange {
   SparseCounts step_counts_;
   Recall step_recall_;
   const SparseIndex* given_ = nullptr;
+  std::unique_ptr<KeptPatterns> patterns_of_earlier_;  ///< steps, which later ones reuse
 };
 
 }  // namespace cadenza::exec

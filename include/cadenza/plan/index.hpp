@@ -36,7 +36,7 @@ struct OwnedIndex {
 OwnedIndex owned_index(const Workload& workload, const IndexParts& parts, std::size_t holder);
 
 /// Rows that a holder has once the messages of a round have arrived, each once: its own and those
-/// that other holders sent from their homes.
+/// that other holders sent from their homes. None where the document's pattern is reused.
 struct IndexNeed {
   Tensor what;
   Range tokens;  ///< positions in the text
@@ -46,7 +46,7 @@ std::vector<IndexNeed> index_needs(const Workload& workload, const IndexParts& p
                                    std::size_t holder, IndexRound round);
 
 /// Whether every holder sends every other a message in this round that belongs to no token.
-bool tells_all(const Workload& workload, IndexRound round);
+bool tells_all(const Workload& workload, const IndexParts& parts, IndexRound round);
 
 /// The tokens of a home that lie in a range of the text, in as few ranges as possible.
 std::vector<Home> within_text(const Workload& workload, const Home& home, Range text);

@@ -3,6 +3,7 @@
 // ranges move between ranks, how partial outputs merge. Data only: no tensors, no MPI.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,9 @@ struct Workload {
   TokenOrder order;   ///< of every document
   Mask mask;          ///< of every document, in the order of the text; see mask_of()
   SparseRule sparse;  ///< of every document
+  /// Lengths, ascending: sparse documents of these take patterns that an earlier step has chosen.
+  std::vector<std::int64_t> reused;
+  bool reuses(std::int64_t length) const { return std::ranges::binary_search(reused, length); }
   /// By document: shares of its pairs that are expected to be computed; empty: all are dense.
   std::vector<SparseDensity> density;
   /// By document: the queries that the plan covers; empty: all of every document. In ping-pong a
@@ -137,6 +141,7 @@ struct PlacedTask {
   double cost = 0;  ///< FLOPs of the pass: forward, or 2.5 times as many in a backward plan
   double kept = 1;  ///< expected share of its pairs that are computed; `cost` counts only those
   std::int64_t block = 0;  ///< sparse: tokens of a block that lie in its rows; 0: dense
+  double adjoining = 0;    ///< sparse: share of the active blocks that adjoin others
   friend bool operator==(const PlacedTask&, const PlacedTask&) = default;
 };
 

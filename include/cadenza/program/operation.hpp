@@ -62,6 +62,7 @@ enum class OtherEvent : std::uint8_t {
   agree_on_plan,
   agree_on_loss,
   agree_on_norm,
+  share_patterns,     ///< of sparse attention, with later steps
   sample_recall,      ///< measures what sparse attention keeps
   tensor_all_gather,  ///< collective of a tensor group within an operation, as the next two
   tensor_reduce_scatter,
@@ -334,6 +335,7 @@ inline constexpr std::array<OtherEventInfo, kOtherEvents> kOtherEventTable = {{
     {OtherEvent::agree_on_plan, "agree_on_plan", Category::collective, true},
     {OtherEvent::agree_on_loss, "agree_on_loss", Category::collective, true},
     {OtherEvent::agree_on_norm, "agree_on_norm", Category::collective, true},
+    {OtherEvent::share_patterns, "share_patterns", Category::collective, true},
     {OtherEvent::sample_recall, "sample_recall", Category::collective, true},
     {OtherEvent::tensor_all_gather, "tensor_all_gather", Category::collective, true},
     {OtherEvent::tensor_reduce_scatter, "tensor_reduce_scatter", Category::collective, true},

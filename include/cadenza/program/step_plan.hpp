@@ -20,16 +20,38 @@ struct StepPlan {
   data::Batch batch;
   std::vector<TickPlans> tick_plans;
   Program program;
+  /// The patterns of sparse documents that the step chooses are kept for later steps.
+  bool keeps_patterns = false;
   std::uint64_t hash = 0;  ///< hash of all plans; the run stops unless all ranks have the same
 };
 
 /// Plans a step for a rank. Pure and thread-safe.
 /// @param machine  machine for which plans are predicted; nominal by default
 /// @param estimate  estimate of sparse attention from earlier steps, the same on all ranks
+/// @param reused  Workload::reused
 /// @throws Error(usage) when a placement made an invalid plan.
 StepPlan plan_step(const config::Experiment& experiment, const data::Packer& packer, Rank rank,
                    std::int64_t step, const config::Machine& machine = {},
-                   const SparseEstimate& estimate = {});
+                   const SparseEstimate& estimate = {},
+                   const std::vector<std::int64_t>& reused = {});
+
+/// Says which steps choose patterns, and what the others reuse (attention.sparse.refresh). Steps
+/// come in their order.
+class PatternChoice {
+ public:
+  explicit PatternChoice(const config::SparseAttention& sparse) : sparse_(sparse) {}
+  /// Returns whether a step chooses patterns that later ones reuse: each multiple of `refresh`, and
+  /// the first sparse step of this process.
+  bool chooses(std::int64_t step) const;
+  /// Takes the documents of a step that chooses.
+  void chose(const data::Batch& batch);
+  /// Returns Workload::reused of a step.
+  std::vector<std::int64_t> reused(std::int64_t step) const;
+
+ private:
+  config::SparseAttention sparse_;
+  std::vector<std::int64_t> lengths_;  ///< of the documents whose patterns were kept; ascending
+};
 
 /// The experiment of a step: in the first attention.sparse.dense_steps steps attention is dense.
 config::Experiment experiment_of_step(config::Experiment experiment, std::int64_t step);
@@ -43,7 +65,8 @@ std::string describe_estimate(const config::Experiment& experiment, std::int64_t
 /// of PlanIndex. All pools have the same plans.
 std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
                                   const config::Machine& machine = {},
-                                  const SparseEstimate& estimate = {});
+                                  const SparseEstimate& estimate = {},
+                                  const std::vector<std::int64_t>& reused = {});
 
 /// The plans of one tick: one, or two halves in ping-pong.
 /// @param first_document  by context group: TickPlans::first_document

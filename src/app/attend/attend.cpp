@@ -385,7 +385,7 @@ void attend_as(comm::Communicator& world, const config::Experiment& experiment,
     exchanges.push_back(std::make_unique<exec::AttentionExchange<Real>>(
         exec::AttentionCommunicators{inputs, results}, step_shape->layout.members(0), problem.shape,
         experiment.attention.kernel, rotary, part.half, tracer, ledger));
-    exchanges.back()->bind({&part}, 1, 1);
+    exchanges.back()->bind({&part}, 1, 1, false);
     if (given) exchanges.back()->index().set_patterns(&*given);
   }
   const auto program = program::make_program(*step_shape, world.rank(), plans);

@@ -60,17 +60,17 @@ std::vector<AttentionCase> cases(std::int64_t longest) {
 }
 
 /// Returns a sparse document whose dense attention is in the table.
-AttentionCase sparse(std::int64_t longest, std::int64_t block) {
+AttentionCase sparse(std::int64_t longest, std::int64_t block, bool adjoining) {
   std::int64_t keys = 0;
   for (const std::int64_t size : grid(longest)) {
     if (size <= kLongestSparse) keys = size;
   }
-  return {keys, keys, 1, Band::causal(), block};
+  return {keys, keys, 1, Band::causal(), block, adjoining};
 }
 
-std::vector<AttentionCase> sparse_cases(std::int64_t longest) {
+std::vector<AttentionCase> sparse_cases(std::int64_t longest, bool adjoining) {
   std::vector<AttentionCase> found;
-  for (const std::int64_t block : kBlocks) found.push_back(sparse(longest, block));
+  for (const std::int64_t block : kBlocks) found.push_back(sparse(longest, block, adjoining));
   return found;
 }
 
@@ -82,7 +82,9 @@ std::vector<AttentionCase> checks(std::int64_t longest) {
         filled(4096, 4096), filled(1024, 1024, Band::full()), filled(1024, 8192, Band::full())}) {
     if (work.keys <= longest) found.push_back(work);
   }
-  found.push_back(sparse(longest, kBlockBetween));
+  for (const bool adjoining : {false, true}) {
+    found.push_back(sparse(longest, kBlockBetween, adjoining));
+  }
   return found;
 }
 
@@ -91,7 +93,8 @@ const AttentionCase kOneTile{kTile, kTile, 1};
 std::string name_of(const AttentionCase& work, Pass pass) {
   return fmt::format("attention {} {} x {} x {}{}", pass == Pass::forward ? "forward" : "backward",
                      work.count, work.queries, work.keys,
-                     work.block > 0        ? fmt::format(" in blocks of {}", work.block)
+                     work.block > 0        ? fmt::format(" in {}blocks of {}",
+                                                  work.adjoining ? "adjoining " : "", work.block)
                      : work.band.is_full() ? " full"
                                            : "");
 }
@@ -102,7 +105,9 @@ template <typename Real>
 void Calibration<Real>::add_attention() {
   std::vector<AttentionCase> all = cases(longest_);
   for (const AttentionCase& work : checks(longest_)) all.push_back(work);
-  for (const AttentionCase& work : sparse_cases(longest_)) all.push_back(work);
+  for (const bool adjoining : {false, true}) {
+    for (const AttentionCase& work : sparse_cases(longest_, adjoining)) all.push_back(work);
+  }
   all.push_back(kOneTile);
   std::ranges::sort(all, {}, flops_of);
   for (const Pass pass : kPasses) {
@@ -156,24 +161,35 @@ void Calibration<Real>::fit_attention() {
   fit_tile_overhead(times);
 }
 
-/// Fits the time of a pair relative to one of the longest dense tasks.
 template <typename Real>
 void Calibration<Real>::fit_sparse() {
+  config::SparsePairs& sparse = machine_.attention.sparse;
+  auto apart = sparse_rows(false);
+  auto adjoining = sparse_rows(true);
+  sparse.table = std::move(apart);
+  sparse.adjoining = std::move(adjoining);
+}
+
+/// Fits the times of a pair relative to one of the longest dense tasks.
+template <typename Real>
+std::vector<config::Row<3>> Calibration<Real>::sparse_rows(bool adjoining) const {
   const simulate::Costs costs(machine_, experiment_, program::Layout(one_rank(experiment_, rows_)));
-  for (const AttentionCase& work : sparse_cases(longest_)) {
+  const double nominal = machine_.attention.sparse.pair;
+  std::vector<config::Row<3>> rows;
+  for (const AttentionCase& work : sparse_cases(longest_, adjoining)) {
     const double forward = attention_seconds(work, Pass::forward);
     const double backward = attention_seconds(work, Pass::backward);
     if (forward == 0 || backward == 0) continue;
     const auto pairs = static_cast<double>(pattern_of(work).pairs() * machine_.attention.heads);
     const auto pair = [&](double seconds, Pass pass) {
       // The machine has no table yet, so it prices every pair as the same number of dense ones.
-      const double dense = costs.sparse_pair(work.block, pass) / machine_.attention.sparse.pair;
+      const double dense = costs.sparse_pair(work.block, 0, pass) / nominal;
       return rounded((seconds - costs.launch_seconds()) / (pairs * dense));
     };
-    machine_.attention.sparse.table.push_back({static_cast<double>(work.block),
-                                               pair(forward, Pass::forward),
-                                               pair(backward, Pass::backward)});
+    rows.push_back({static_cast<double>(work.block), pair(forward, Pass::forward),
+                    pair(backward, Pass::backward)});
   }
+  return rows;
 }
 
 template <typename Real>
@@ -184,8 +200,9 @@ void Calibration<Real>::check_attention() {
     for (const AttentionCase& work : checks(longest_)) {
       const double seconds = attention_seconds(work, pass);
       if (seconds == 0) continue;
-      const plan::PlacedTask task{0, task_of(work, machine_.attention.heads), 0, kept_share(work),
-                                  work.block};
+      const plan::PlacedTask task{0,          task_of(work, machine_.attention.heads),
+                                  0,          kept_share(work),
+                                  work.block, work.adjoining ? 1.0 : 0.0};
       const std::vector<const plan::PlacedTask*> tasks(static_cast<std::size_t>(work.count), &task);
       const double predicted = costs.attend(tasks, pass);
       attention_error_.add(name_of(work, pass), predicted, seconds);

@@ -67,6 +67,7 @@ class Calibration {
   // Fit the machine to the rounds, and compare predictions with the other rounds.
   void fit_attention();
   void fit_sparse();
+  std::vector<config::Row<3>> sparse_rows(bool adjoining) const;
   void fit_products();
   void fit_operations();
   void fit_index();

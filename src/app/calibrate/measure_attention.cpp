@@ -23,6 +23,11 @@ SparsePattern pattern_of(const AttentionCase& work) {
   // average.
   const std::int64_t count = std::max<std::int64_t>(1, work.keys / 32 / work.block);
   std::vector<std::int64_t> slashes, columns;
+  if (work.adjoining) {
+    for (std::int64_t i = 0; i < 2 * count; ++i) slashes.push_back(i * work.block);
+    for (std::int64_t key = 0; key < work.keys / 128; ++key) columns.push_back(key);
+    return SparsePattern::vertical_slash(work.keys, work.block, slashes, columns);
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     const double share = static_cast<double>(i) / static_cast<double>(count);
     slashes.push_back(static_cast<std::int64_t>(share * share * static_cast<double>(work.keys)));

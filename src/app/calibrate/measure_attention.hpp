@@ -22,11 +22,12 @@ struct AttentionCase {
   std::int64_t count = 1;
   Band band = Band::causal();
   std::int64_t block = 0;  ///< of a sparse pattern; 0: dense
+  bool adjoining = false;  ///< its active blocks adjoin, and so do its columns
   friend auto operator<=>(const AttentionCase&, const AttentionCase&) = default;
 };
 
 /// Returns the pattern of a sparse case: an eighth of the pairs in slashes, which get denser
-/// towards the diagonal, and a few columns.
+/// towards the diagonal, or follow it in one band, and a few columns.
 SparsePattern pattern_of(const AttentionCase& work);
 
 template <typename Real>

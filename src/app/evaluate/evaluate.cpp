@@ -26,6 +26,7 @@ config::Experiment evaluating(config::Experiment e) {
     e.attention.overlap = config::Overlap::none;
   if (e.batch.packing == config::Packing::balanced) e.batch.packing = config::Packing::pooled;
   e.attention.sparse.dense_steps = 0;
+  e.attention.sparse.refresh = 1;
   return e;
 }
 

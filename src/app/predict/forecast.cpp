@@ -68,11 +68,12 @@ void advance(Forecast& step, const config::Experiment& experiment,
 
 Forecast forecast(const config::Experiment& experiment, const program::StepShape& step_shape,
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
-                  const simulate::Observer& observer, const SparseEstimate& estimate) {
+                  const simulate::Observer& observer, const SparseEstimate& estimate,
+                  const std::vector<std::int64_t>& reused) {
   const config::Experiment of_step = program::experiment_of_step(experiment, batch.step);
   Forecast step =
       prepare(experiment, step_shape,
-              program::plan_ticks(of_step, batch, costs.machine(), estimate), all_ranks);
+              program::plan_ticks(of_step, batch, costs.machine(), estimate, reused), all_ranks);
   advance(step, experiment, step_shape, costs, batch.step, observer);
   return step;
 }

@@ -49,7 +49,8 @@ void advance(Forecast& step, const config::Experiment& experiment,
 /// Error(communication) where programs deadlock
 Forecast forecast(const config::Experiment& experiment, const program::StepShape& step_shape,
                   const data::Batch& batch, const simulate::Costs& costs, bool all_ranks,
-                  const simulate::Observer& observer = {}, const SparseEstimate& estimate = {});
+                  const simulate::Observer& observer = {}, const SparseEstimate& estimate = {},
+                  const std::vector<std::int64_t>& reused = {});
 
 /// Of all ranks.
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,

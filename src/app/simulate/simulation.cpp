@@ -15,7 +15,7 @@ config::Machine load_machine(const config::Cluster& cluster) {
 
 Simulation::Simulation(const config::Experiment& experiment, const config::Machine& machine,
                        bool progress)
-    : experiment_(experiment) {
+    : experiment_(experiment), pattern_choice_(experiment.attention.sparse) {
   corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
   packer_.emplace(*corpus_, experiment_);
   Choice choice = search_layout(experiment_, *packer_, machine, progress);
@@ -34,8 +34,10 @@ std::size_t Simulation::program_of(Rank rank) const {
 
 SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& observer) {
   const data::Batch batch = packer_->batch(step);
-  SimulatedStep result{forecast(experiment_, *step_shape_, batch, *costs_, all_ranks_, observer),
+  SimulatedStep result{forecast(experiment_, *step_shape_, batch, *costs_, all_ranks_, observer, {},
+                                pattern_choice_.reused(step)),
                        batch};
+  if (pattern_choice_.chooses(step)) pattern_choice_.chose(batch);
   held_.resize(result.memory.size());
   for (std::size_t i = 0; i < held_.size(); ++i) {
     held_[i] = exec::larger_of_each(held_[i], result.memory[i]);

@@ -67,6 +67,7 @@ class Simulation {
   std::vector<Considered> considered_;
   std::unique_ptr<data::Corpus> corpus_;
   std::optional<data::Packer> packer_;
+  program::PatternChoice pattern_choice_;
   std::optional<program::StepShape> step_shape_;
   std::optional<simulate::Costs> costs_;
   std::vector<exec::MemoryEstimate> held_;  ///< by program

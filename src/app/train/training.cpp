@@ -170,6 +170,7 @@ int Training<Real>::run() {
     const std::int64_t begin = trace::now_ns();
     std::optional<program::StepPlan> plan;
     tracer_->time(OtherEvent::wait_for_plan, {}, [&] { plan = take_plan(next); });
+    if (plan->keeps_patterns) pattern_choice_.chose(plan->batch);
     tracer_->time_if_long(OtherEvent::start_planner, [&] {
       if (step + 1 < experiment_.run.steps) next = plan_ahead(step + 1, estimates_.after);
     });
@@ -187,8 +188,11 @@ int Training<Real>::run() {
 template <typename Real>
 typename Training<Real>::Planned Training<Real>::plan_ahead(std::int64_t step,
                                                             const SparseEstimate& estimate) const {
-  return std::async(std::launch::async, [this, step, estimate] {
-    return program::plan_step(experiment_, *packer_, world_.rank(), step, machine_, estimate);
+  return std::async(std::launch::async, [this, step, estimate, choice = pattern_choice_] {
+    program::StepPlan plan = program::plan_step(experiment_, *packer_, world_.rank(), step,
+                                                machine_, estimate, choice.reused(step));
+    plan.keeps_patterns = choice.chooses(step);
+    return plan;
   });
 }
 

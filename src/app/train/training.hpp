@@ -74,6 +74,7 @@ class Training {
   std::int64_t first_step_ = 0;
   double peak_flops_ = 0;      ///< of all ranks together
   SparseEstimates estimates_;  ///< of sparse attention, for the next steps
+  program::PatternChoice pattern_choice_{experiment_.attention.sparse};
   std::optional<Progress> progress_;
   std::vector<RankStep> totals_;
   std::int64_t first_clock_ns_ = 0;  ///< time of the first comparison of clocks

@@ -66,7 +66,7 @@ AttentionExchange<Real>::AttentionExchange(const AttentionCommunicators& pool,
 
 template <typename Real>
 void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>& tick_plans,
-                                   int align, int copies) {
+                                   int align, int copies, bool keeps_patterns) {
   bindings_.clear();
   ExchangeNeeds needs;
   for (const program::TickPlans* plans : tick_plans) {
@@ -84,7 +84,7 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
   workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
   buffer_.grow(needs.message_bytes);
   bind_tasks();
-  index_.bind(tick_plans, copies);
+  index_.bind(tick_plans, copies, keeps_patterns);
 }
 
 template <typename Real>

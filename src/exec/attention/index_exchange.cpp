@@ -7,6 +7,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/exchange.hpp"
 #include "exec/attention/index_estimator.hpp"
+#include "exec/attention/kept_patterns.hpp"
 #include "exec/attention/measure_recall.hpp"
 
 namespace cadenza::exec {
@@ -31,7 +32,8 @@ struct IndexExchange<Real>::Tick {
   const program::TickPlans* plans = nullptr;
   HomeRows home;
   int group = 0;                         ///< number of the first document of this rank's group
-  std::vector<IndexDocument> documents;  ///< sparse ones
+  std::vector<IndexDocument> documents;  ///< sparse ones; those that reuse a pattern come last
+  std::size_t choosing = 0;              ///< number of those that do not
   std::array<Counts, 2> counts;          ///< by pass
   const plan::Workload& workload() const { return plans->forward.workload; }
 };
@@ -46,7 +48,8 @@ IndexExchange<Real>::IndexExchange(comm::Communicator& pool, std::vector<Rank> m
       rotary_(rotary),
       tracer_(tracer),
       ledger_(ledger),
-      messages_(std::move(members), tracer) {}
+      messages_(std::move(members), tracer),
+      patterns_of_earlier_(std::make_unique<KeptPatterns>()) {}
 
 template <typename Real>
 IndexExchange<Real>::~IndexExchange() {
@@ -72,6 +75,8 @@ void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
     bytes += std::max(estimator_bytes(workload, parts, at(holder)),
                       recall_bytes(workload, tokens.end, keys));
     patterns += plan::owned_index(workload, parts, at(holder)).heads.size() * pattern;
+    // Each rank has those that earlier steps have chosen.
+    if (workload.reuses(tokens.end)) patterns += pattern * shape.heads;
   }
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     const program::Traffic& traffic = plans.index_traffic(pass);
@@ -88,8 +93,8 @@ void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
 }
 
 template <typename Real>
-void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tick_plans,
-                               int copies) {
+void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tick_plans, int copies,
+                               bool keeps_patterns) {
   ticks_.clear();
   kept_.assign(at(copies), {});
   step_counts_ = {};
@@ -99,11 +104,23 @@ void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tic
     needs.add(*plans, pool_.rank());
     add_tick(*plans);
   }
+  patterns_of_earlier_->skip();
+  if (keeps_patterns) note_ticks();
   entered_at_ = {-1, -1, Pass::forward, false};
   begun_at_ = entered_at_;
   const std::int64_t bytes = needs.working + needs.kept * copies;
   ledger_.add(MemoryKind::attention, bytes - entered_);
   entered_ = bytes;
+}
+
+template <typename Real>
+void IndexExchange<Real>::note_ticks() {
+  std::vector<KeptPatterns::Tick> ticks;
+  for (const Tick& tick : ticks_) {
+    const plan::Workload& workload = tick.workload();
+    ticks.push_back({workload.layers, workload.sparse, workload, tick.documents});
+  }
+  patterns_of_earlier_->begin(std::move(ticks), shape_.heads);
 }
 
 template <typename Real>
@@ -131,6 +148,11 @@ void IndexExchange<Real>::add_tick(const program::TickPlans& plans) {
     }
   }
   if (tick.documents.empty()) return;
+  tick.choosing = at(
+      std::ranges::stable_partition(
+          tick.documents, [&](const auto& document) { return !workload.reuses(document.length); })
+          .begin() -
+      tick.documents.begin());
   for (Counts& counts : tick.counts) {
     counts.expected.assign(workload.lengths.size() * at(shape_.heads), 0);
     counts.computed = counts.expected;
@@ -168,8 +190,8 @@ template <typename Real>
 void IndexExchange<Real>::begin_layer() {
   if (place() == begun_at_) return;
   begun_at_ = place();
-  estimator_->begin(tick_->workload(), tick_->documents, context_->rules, context_->home.q,
-                    context_->home.k);
+  estimator_->begin(tick_->workload(), std::span(tick_->documents).first(tick_->choosing),
+                    context_->rules, context_->home.q, context_->home.k);
 }
 
 template <typename Real>
@@ -198,6 +220,24 @@ void IndexExchange<Real>::keep(const IndexDocument& document, std::int64_t head,
   kept[at(place)] =
       given_ != nullptr ? *given_->of(document.parts.document, head) : std::move(pattern);
   step_counts_.add(context_->layer, kept[at(place)], document.owned.tokens);
+  patterns_of_earlier_->note(context_->layer, context_->plan, document, head, kept[at(place)]);
+}
+
+/// Owners keep the patterns that earlier steps have chosen, as if they had chosen them now.
+template <typename Real>
+void IndexExchange<Real>::take_reused() {
+  if (context_->pass == Pass::backward || context_->recompute) return;
+  for (const IndexDocument& document : std::span(tick_->documents).subspan(tick_->choosing)) {
+    if (document.owned.empty()) continue;
+    for (std::int64_t head = document.owned.heads.begin; head < document.owned.heads.end; ++head) {
+      keep(document, head, patterns_of_earlier_->of(context_->layer, document.length, head));
+    }
+  }
+}
+
+template <typename Real>
+void IndexExchange<Real>::share_patterns(int layers) {
+  patterns_of_earlier_->share(pool_, layers);
 }
 
 template <typename Real>
@@ -318,6 +358,7 @@ void IndexExchange<Real>::enter() {
   if (place() == entered_at_) return;
   entered_at_ = place();
   is_built_ = false;
+  take_reused();
   const std::size_t documents = tick_->workload().lengths.size();
   patterns_.assign(documents * at(shape_.heads), {});
   const std::vector<SparsePattern>& kept = kept_[at(context_->copy)];

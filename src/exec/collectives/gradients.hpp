@@ -24,8 +24,8 @@ struct Groups {
   std::unique_ptr<comm::Communicator> trainers;  ///< all trainers
   std::unique_ptr<comm::Communicator> replicas;  ///< trainers with the same parameters
   std::unique_ptr<comm::Communicator> model;  ///< trainers that together hold one copy of the model
-  std::unique_ptr<comm::Communicator> context;   ///< trainers that share documents
-  std::unique_ptr<comm::Communicator> tensor;  ///< trainers with slices of the same layers
+  std::unique_ptr<comm::Communicator> context;  ///< trainers that share documents
+  std::unique_ptr<comm::Communicator> tensor;   ///< trainers with slices of the same layers
 
   /// Inputs and results of attention in the pool, by half of the microbatch.
   std::vector<std::unique_ptr<DeviceCommunicator>> inputs, results;

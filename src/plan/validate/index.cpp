@@ -93,11 +93,11 @@ class IndexRule {
     for (int round = 0; round < kIndexRounds; ++round) {
       const auto which = static_cast<IndexRound>(round);
       for (const Tensor what : carried_in(which)) {
-        if (what != Tensor::pattern && !tells_all(workload_, which)) {
+        if (what != Tensor::pattern && !tells_all(workload_, parts, which)) {
           check_arrivals(parts, which, what);
         }
       }
-      if (tells_all(workload_, which)) check_pairs(parts, which);
+      if (tells_all(workload_, parts, which)) check_pairs(parts, which);
     }
   }
 

@@ -35,20 +35,20 @@ class OneRank {
   Recall measure() {
     const kernels::RotaryTable<double> unrotated;
     const auto world = comm::make_self();
-    return measure_recall<double>(*world, {workload_.shape, unrotated, workload_, {&document_}, 7,
-                                           q.data(), k.data(),
-                                           [this](const IndexDocument&, std::int64_t) -> const auto& {
-                                             return pattern_;
-  }});
-}  // namespace
+    const std::function<const SparsePattern&(const IndexDocument&, std::int64_t)> pattern_of =
+        [this](const IndexDocument&, std::int64_t) -> const SparsePattern& { return pattern_; };
+    return measure_recall<double>(
+        *world,
+        {workload_.shape, unrotated, workload_, {&document_}, 7, q.data(), k.data(), pattern_of});
+  }
 
-std::vector<double> q, k;
+  std::vector<double> q, k;
 
-private:
-std::int64_t length_;
-plan::Workload workload_;
-IndexDocument document_;
-SparsePattern pattern_;
+ private:
+  std::int64_t length_;
+  plan::Workload workload_;
+  IndexDocument document_;
+  SparsePattern pattern_;
 };  // namespace cadenza::exec
 
 double in_queries(std::int64_t sum) {

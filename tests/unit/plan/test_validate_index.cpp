@@ -168,6 +168,28 @@ TEST_P(ValidateIndexOf, EveryMoveCounts) {
   EXPECT_GT(planted, 100);
 }
 
+TEST_P(ValidateIndexOf, ReusedPatternsOnlyTravel) {
+  const Plan chosen = sample(GetParam());
+  Workload w = chosen.workload;
+  config::Attention attention;
+  attention.block = 16;
+  attention.tolerance = 0.05;
+  w.reused = {40, 600};  // 40 is dense all the same
+  const Plan plan = make_plan(attention, w);
+  ASSERT_EQ(plan.index.size(), std::size_t{kIndexRounds});
+  const auto of_reused = [](const Move& move) { return move.document == 0; };
+  for (std::size_t round = 0; round + 1 < plan.index.size(); ++round) {
+    EXPECT_TRUE(std::ranges::none_of(plan.index[round].moves, of_reused));
+  }
+  EXPECT_TRUE(std::ranges::any_of(plan.index.back().moves, of_reused));
+  EXPECT_THAT(violations(plan), IsEmpty());
+  EXPECT_NE(hash(plan), hash(chosen));
+  Plan wrong = plan;
+  wrong.index.front() = chosen.index.front();
+  add_totals(wrong);
+  EXPECT_THAT(violations(wrong), Contains(HasSubstr("index: ")));
+}
+
 TEST(ValidateIndex, TheBackwardPassMakesNoIndex) {
   const Plan plan = sample(rule());
   Plan backward = mirror(plan);

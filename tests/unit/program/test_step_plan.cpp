@@ -16,6 +16,7 @@ namespace cadenza::program {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 struct Case {
@@ -52,6 +53,35 @@ TEST(StepPlan, EqualInputsGiveEqualPlans) {
     expect_equal(plan_step(one.experiment, one.packer(), 1, step),
                  plan_step(one.experiment, one.packer(), 1, step));
   }
+}
+
+TEST(PatternChoice, IsMadeEveryFewSteps) {
+  config::SparseAttention sparse;
+  data::Batch batch;
+  batch.microbatches = {{{{0, {0, 300}}, {1, {0, 20}}}}, {{{2, {0, 300}}}}};
+  const auto choices = [&](std::int64_t refresh, std::int64_t first) {
+    sparse.refresh = refresh;
+    PatternChoice choice(sparse);
+    std::vector<std::int64_t> chosen;
+    for (std::int64_t step = first; step < 12; ++step) {
+      if (choice.chooses(step)) {
+        EXPECT_THAT(choice.reused(step), IsEmpty());
+        choice.chose(batch);
+        chosen.push_back(step);
+      } else {
+        const bool reuses = refresh != 1 && step >= sparse.dense_steps;
+        EXPECT_EQ(choice.reused(step),
+                  reuses ? std::vector<std::int64_t>({20, 300}) : std::vector<std::int64_t>());
+      }
+    }
+    return chosen;
+  };
+  EXPECT_THAT(choices(1, 0), IsEmpty());  // every step chooses, and keeps nothing
+  EXPECT_THAT(choices(4, 0), ElementsAre(0, 4, 8));
+  EXPECT_THAT(choices(4, 6), ElementsAre(6, 8));
+  EXPECT_THAT(choices(0, 5), ElementsAre(5));
+  sparse.dense_steps = 3;
+  EXPECT_THAT(choices(5, 0), ElementsAre(3, 5, 10));
 }
 
 TEST(StepPlan, CapacitiesOfAPoolAreThoseOfTheSlowestRanks) {
