@@ -64,6 +64,9 @@ def test_measures_all_that_the_model_runs(calibrated):
         assert all(row[2] > 0 for row in table)
     assert [row[0] for row in attention["sparse"]["table"]] == [4, 16, 32, 64, 128]
     assert all(0.3 < pair < 200 for row in attention["sparse"]["table"] for pair in row[1:])
+    adjoining = attention["sparse"]["adjoining"]
+    assert [row[0] for row in adjoining] == [4, 16, 32, 64, 128]
+    assert all(0.3 < pair < 200 for row in adjoining for pair in row[1:])
     assert all(1e5 < rate < 1e13 for rate in attention["index"].values())
     # q of the forward pass, gate and up, the gradient of gate and up
     shapes = [row[:3] for row in machine["products"]["table"]]

@@ -72,6 +72,22 @@ TEST(LargestBlocks, AreTheFewestThatHoldTheShare) {
   EXPECT_THAT(largest_blocks(std::vector<std::uint32_t>{0, 0, 0}, 0.9), ElementsAre(0, 2));
 }
 
+TEST(SparseRule, ForcedWindowsAdjoin) {
+  SparseRule rule;
+  rule.block = 64;
+  rule.slashes = 200;
+  EXPECT_EQ(rule.adjoining(), 0);  // no window
+  rule.window = 200;               // all slashes: blocks 0 to 3 below the diagonal
+  EXPECT_EQ(rule.adjoining(), 1);
+  rule.window = 64;  // two adjoin, the other 136 slashes cross two each
+  EXPECT_DOUBLE_EQ(rule.adjoining(), 2 / (2 + 272.0));
+  rule.top_p = 0.9;  // nothing is forced
+  EXPECT_EQ(rule.adjoining(), 0);
+  rule.top_p = 0;
+  rule.kind = SparseKind::xattention;
+  EXPECT_EQ(rule.adjoining(), 0);
+}
+
 TEST(SparseRule, BlocksTravelInRows) {
   std::mt19937 engine(3);
   SparseRule rule;

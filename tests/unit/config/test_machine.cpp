@@ -141,6 +141,8 @@ TEST(MachineFile, SaysWhatIsWrongWithSparseAttention) {
   EXPECT_THAT(error("[64, 1.25, 1.5]", "[16, 1.25, 1.5]"),
               StartsWith("m.yaml:7: attention.sparse.table[1]: found blocks of 16 a second time"));
   EXPECT_THAT(error("[64, 1.25, 1.5]", "[64, 1.25]"), HasSubstr("found a row of 2"));
+  EXPECT_THAT(error("    pair: 1.5\n", "    adjoining: [[64, 1, 1], [64, 1, 2]]\n"),
+              StartsWith("m.yaml:5: attention.sparse.adjoining[1]: found blocks of 64 a second"));
   EXPECT_THAT(error("1e10", "0"),
               StartsWith("m.yaml:8: attention.index.flops_per_second: found 0"));
   EXPECT_THAT(error("scores_per", "score_per"), HasSubstr("nearest is 'scores_per_second'"));

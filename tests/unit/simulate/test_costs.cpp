@@ -195,6 +195,15 @@ TEST(Sparse, PairsTakeLongerTheSmallerTheBlock) {
   EXPECT_NEAR(pair(32, Pass::forward), 3.5, 1e-9);  // half way in the logarithm
   EXPECT_NEAR(pair(128, Pass::forward), 2, 1e-9);
   EXPECT_NEAR(pair(1, Pass::backward), 7, 1e-9);
+  // Blocks that adjoin have times of their own; without them, those of blocks that lie apart.
+  machine.attention.sparse.adjoining = {{64, 1.2, 1.4}};
+  const Costs with_adjoining = costs_of(machine);
+  sparse.block = 64;
+  for (const auto& [share, expected] : {std::pair{0.0, 2.0}, {0.5, 1.6}, {1.0, 1.2}}) {
+    sparse.adjoining = share;
+    EXPECT_NEAR((attend(with_adjoining, sparse) - 1e-5) / (0.25 * dense), expected, 1e-9);
+    EXPECT_NEAR((attend(costs, sparse) - 1e-5) / (0.25 * dense), 2, 1e-9);
+  }
   // As many pairs in shorter tasks take as long.
   PlacedTask part = task({0, 64}, {0, 2048}, Band::full());
   part.block = 64;
