@@ -203,8 +203,9 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("shard_unit", attention.shard_unit);
   visit.key("head_parallel", attention.head_parallel, Integers{1, kMostRanks});
   visit.key("inner_ring", attention.inner_ring, Integers{1, kMostRanks});
-  visit.key("servers", attention.servers, ServerCount{{1, kMostRanks}});
-  visit.key("mixed", attention.mixed);
+  visit.key("servers", attention.servers,
+            or_auto(attention.open.servers, ServerCount{{1, kMostRanks}}));
+  visit.key("mixed", attention.mixed, or_auto(attention.open.mixed));
   visit.key("capacity", attention.capacity, kNotNegative);
   visit.key("block", attention.block, Integers{1, kMaxSize});
   visit.key("tolerance", attention.tolerance, AutoOr<Numbers>{{0.0, 1.0}});

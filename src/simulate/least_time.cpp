@@ -250,10 +250,11 @@ double LeastTime::seconds(const config::Experiment& experiment) const {
   const double fill = layers * static_cast<double>(rows.least) *
                       (static_cast<double>(e.parallel.pipeline) - 1.0) / step_shape.pipeline.chunks;
   const double update = update_seconds(e, dense);
-  if (!in_turns) return busiest_seconds(e, costs, layers + loss) + fill + update;
+  const double busiest = busiest_seconds(e, costs, layers + loss);
   // While a rank waits for its first half, it may compute attention.
-  const double computing = (layers + loss) * mean_rows(e);
-  return std::max(computing + fill, busiest_seconds(e, costs, layers + loss)) + update;
+  const double trainers =
+      in_turns ? std::max((layers + loss) * mean_rows(e) + fill, busiest) : busiest + fill;
+  return std::max(trainers, servers_seconds(e)) + update;
 }
 
 std::vector<double> LeastTime::attention() const {
@@ -322,13 +323,29 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
     return most;
   }
   // Spread evenly over a pool; a server may compute all of a layer in one call.
-  if (a.overlap == config::Overlap::ping_pong && a.servers > 0) return mean_rows(e) * row;
-  double all = 0;
-  for (const Busy& busy : replicas) all += busy.attention;
-  const double stages = static_cast<double>(p.pipeline);
-  const double trainers = static_cast<double>(p.data) * context * stages;
-  const double servers = static_cast<double>(a.servers) / static_cast<double>(p.tensor);
-  return mean_rows(e) * row + all * context * stages / (trainers + servers);
+  const double rows = mean_rows(e) * row;
+  const double attention = attention_seconds(e) / static_cast<double>(e.ranks() / p.tensor);
+  if (a.overlap != config::Overlap::ping_pong) return rows + attention;
+  // The mean of all ranks, of which servers have no rows.
+  const double training = static_cast<double>(p.trainers()) / static_cast<double>(e.ranks());
+  return std::max(rows, training * rows + attention);
+}
+
+/// Of all documents in all layers, on one rank of each tensor group.
+double LeastTime::attention_seconds(const config::Experiment& e) const {
+  const double forwards = attention_again(e) ? 2 : 1;
+  double head_seconds = 0;  // in one layer
+  for (const Microbatch& m : microbatches_) {
+    const Passes& head = keeps_documents(e.attention) ? m.whole : m.pieces;
+    head_seconds += forwards * head.forward + head.backward;
+  }
+  return head_seconds * static_cast<double>(e.model.layers * (e.model.heads / e.parallel.tensor));
+}
+
+/// What the mean dedicated server computes, where trainers compute no attention.
+double LeastTime::servers_seconds(const config::Experiment& e) const {
+  if (e.attention.servers == 0 || e.attention.mixed) return 0;
+  return attention_seconds(e) / static_cast<double>(e.attention.servers / e.parallel.tensor);
 }
 
 }  // namespace cadenza::simulate

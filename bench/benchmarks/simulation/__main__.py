@@ -2,7 +2,8 @@
 """The error of the simulator on this machine.
 
 Calibrates the machine, then trains with every placement, and with other kinds of attention, on
-every mix of document lengths, simulates the same experiment, and prints how far apart they are."""
+every mix of document lengths, simulates the same experiment, and prints how far apart they are.
+With --servers it measures nothing and compares dedicated servers on simulated clusters."""
 
 import shutil
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.placements.cases import CAD, MIXES, PLACEMENTS, RANKS, settings
 from benchmarks.placements.runs import WARM_UP, Runs
-from benchmarks.simulation import classes, table
+from benchmarks.simulation import classes, servers, table
 from lib import host, options, results
 from lib.command import RunError, call, words_of
 
@@ -43,6 +44,8 @@ def parse(arguments):
     parser.add_argument("--placements", **options.choice(CASES))
     parser.add_argument("--steps", type=int, default=2, metavar="N",
                         help="measured steps of a run, after one that warms up")
+    parser.add_argument("--servers", action="store_true",
+                        help="only the table of dedicated servers on simulated clusters")
     parser.add_argument("--output", type=Path, metavar="FILE",
                         default=host.ROOT / "build/bench-simulation.json",
                         help="all seconds, as JSON")
@@ -112,6 +115,9 @@ def run(chosen, runs, found):
 
 def main(arguments=None):
     chosen = parse(arguments)
+    if chosen.servers:
+        servers.show(chosen.program)
+        return
     cases = {}
     found = {"host": host.describe(), "programs": host.fingerprint(chosen.program),
              "machines": {}, "cases": cases}

@@ -221,6 +221,11 @@ struct Attention {
   std::int64_t inner_ring = 1;     ///< rings: ranks of an inner ring, a node; 1: one ring
   std::int64_t servers = 0;        ///< 0: in_place (every trainer serves); N: dedicated ranks
   bool mixed = false;              ///< with dedicated ranks: trainers serve too
+  /// Keys that placement auto may choose: see Parallel::open.
+  struct Open {
+    bool servers = false;
+    bool mixed = false;
+  } open;
   /// cad: rows of a rank and its planned speed in percent of a usual rank's.
   std::vector<std::array<double, 2>> capacity;
   /// `capacity` of each of the first `ranks` ranks, percent; empty where all ranks are equal.

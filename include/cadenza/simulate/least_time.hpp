@@ -22,12 +22,11 @@ class LeastTime {
 
   /// Seconds that a step takes where only the work that its layout gives to the busiest rank
   /// counts: layers with the collectives of their tensor group, a pipeline's fill and drain, the
-  /// attention of a context group (of cad: spread evenly) or, where it takes longer, the keys of a
-  /// ring that its first rank reads, over the slowest hop, the last sum of gradients, the update.
-  /// Other messages cost nothing.
-  /// No step takes less on a cluster none of whose ranks is faster than the machine says (see
-  /// cluster.speed_spread and jitter): work that a layout cuts into pieces is taken at the best
-  /// rate of all smaller sizes.
+  /// attention of a context group (of cad: spread evenly over its pool) or, where it takes longer,
+  /// the keys of a ring that its first rank reads, over the slowest hop, the last sum of gradients,
+  /// the update. Other messages cost nothing. No step takes less on a cluster none of whose ranks
+  /// is faster than the machine says (see cluster.speed_spread and jitter): work that a layout cuts
+  /// into pieces is taken at the best rate of all smaller sizes.
   double seconds(const config::Experiment& experiment) const;
 
   /// By microbatch: of the attention of one head of one layer, both passes, without launches.
@@ -57,6 +56,8 @@ class LeastTime {
   };
   Rows rows_of(const config::Experiment& experiment) const;
   double mean_rows(const config::Experiment& experiment) const;
+  double attention_seconds(const config::Experiment& experiment) const;
+  double servers_seconds(const config::Experiment& experiment) const;
   double busiest_seconds(const config::Experiment& experiment, const Costs& costs,
                          double row) const;
 

@@ -72,12 +72,16 @@ bool pools_data(const config::Experiment& e) {
   return config::disaggregates(e.attention.placement) || e.attention.servers > 0;
 }
 
-/// All of them where ranks differ by number, or where dedicated servers are for all.
+/// All of them where ranks differ by number. Dedicated servers are divided as the data ranks are,
+/// in whole tensor groups.
 std::int64_t data_ranks(const config::Experiment& e, std::int64_t ranks) {
-  if (e.attention.servers > 0 || e.cluster.varies() || !e.attention.capacity.empty())
-    return e.parallel.data;
+  if (e.cluster.varies() || !e.attention.capacity.empty()) return e.parallel.data;
   const std::int64_t each = e.parallel.context * (pools_data(e) ? 1 : e.parallel.tensor);
-  return divisor_from(e.parallel.data, (ranks + each - 1) / each);
+  std::int64_t some = divisor_from(e.parallel.data, (ranks + each - 1) / each);
+  while (e.attention.servers * some % (e.parallel.data * e.parallel.tensor) != 0) {
+    some = divisor_from(e.parallel.data, some + 1);
+  }
+  return some;
 }
 
 Numbers sample_data(const config::Experiment& e, const Grid& grid, std::int64_t count) {
@@ -155,7 +159,8 @@ Sample sample_of(const config::Experiment& experiment, const data::Batch& batch,
     }
   }
   config::Experiment& e = sample.experiment;
-  e.parallel.data = static_cast<std::int64_t>(data.size());
+  e.parallel.data = std::ssize(data);
+  e.attention.servers = experiment.attention.servers * e.parallel.data / whole;
   e.batch.tokens = e.batch.microbatch * static_cast<std::int64_t>(sample.batch.microbatches.size());
   const auto turns = [&](auto m) {
     return static_cast<double>(m) + static_cast<double>(stages) - 1;

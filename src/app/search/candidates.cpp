@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
 
 namespace cadenza::app {
@@ -32,10 +35,9 @@ std::vector<std::int64_t> degrees(bool open, std::int64_t given, std::int64_t wh
   return {given};
 }
 
-/// data x pipeline x tensor x context in every way that keeps what is given.
-std::vector<config::Parallel> layouts(const config::Parallel& given) {
+/// data x pipeline x tensor x context of so many trainers, in every way that keeps what is given.
+std::vector<config::Parallel> layouts(const config::Parallel& given, std::int64_t trainers) {
   std::vector<config::Parallel> all;
-  const std::int64_t trainers = given.trainers();
   for (const std::int64_t pipeline : degrees(given.open.pipeline, given.pipeline, trainers)) {
     const std::int64_t stage = trainers / pipeline;
     for (const std::int64_t tensor : degrees(given.open.tensor, given.tensor, stage)) {
@@ -93,13 +95,20 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   std::vector<config::Attention> all;
   const auto add = [&](PlacementKind kind) -> config::Attention& {
     config::Attention& attention = all.emplace_back(given);
+    attention.open = {};
     attention.placement = kind;
     if (attention.overlap == Overlap::automatic) attention.overlap = Overlap::none;
     return attention;
   };
+  std::vector<bool> pools = {given.mixed};
+  if (given.open.mixed && given.servers > 0) pools = {false, true};
   for (const PlacementKind kind : kinds(config::Reach::pool)) {
-    add(kind);
-    if (given.overlap == Overlap::automatic) add(kind).overlap = Overlap::ping_pong;
+    for (const bool mixed : pools) {
+      add(kind).mixed = mixed;
+      if (given.overlap != Overlap::automatic) continue;
+      add(kind).overlap = Overlap::ping_pong;
+      all.back().mixed = mixed;
+    }
   }
   if (!given.capacity.empty()) return all;  // of unequal ranks, a pool alone balances all attention
   const std::vector<PlacementKind> others =
@@ -111,6 +120,18 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
     if (part == 1 || part == context) continue;
     for (const PlacementKind kind : others) {
       if (const auto key = part_key(kind)) add(kind).*(key->value) = part;
+    }
+  }
+  return all;
+}
+
+/// Every layout of so many trainers with every placement.
+std::vector<Candidate> arrangements_of(const config::Experiment& given, std::int64_t trainers) {
+  std::vector<Candidate> all;
+  for (const config::Parallel& parallel : layouts(given.parallel, trainers)) {
+    for (const config::Attention& attention : placements(given.attention, parallel.context)) {
+      const Candidate candidate{parallel, attention, given.run.recompute};
+      if (makes_sense(candidate.of(given))) all.push_back(candidate);
     }
   }
   return all;
@@ -137,11 +158,24 @@ config::Experiment Candidate::of(const config::Experiment& given) const {
 }
 
 std::vector<Candidate> arrangements(const config::Experiment& given) {
+  return arrangements_of(given, given.parallel.trainers());
+}
+
+std::vector<Candidate> served_arrangements(const config::Experiment& given) {
   std::vector<Candidate> all;
-  for (const config::Parallel& parallel : layouts(given.parallel)) {
-    for (const config::Attention& attention : placements(given.attention, parallel.context)) {
-      const Candidate candidate{parallel, attention, given.run.recompute};
-      if (makes_sense(candidate.of(given))) all.push_back(candidate);
+  if (!given.attention.open.servers) return all;
+  constexpr std::int64_t kParts = 8;
+  config::Experiment served = given;
+  const std::int64_t ranks = given.parallel.trainers();
+  for (const std::int64_t tensor :
+       degrees(given.parallel.open.tensor, given.parallel.tensor, ranks)) {
+    served.parallel.tensor = tensor;
+    served.parallel.open.tensor = false;
+    const std::int64_t part = std::max<std::int64_t>(1, ranks / tensor / kParts) * tensor;
+    for (std::int64_t servers = part; servers < ranks; servers += part) {
+      served.attention.servers = servers;
+      std::ranges::copy_if(arrangements_of(served, ranks - servers), std::back_inserter(all),
+                           disaggregates);
     }
   }
   return all;
@@ -173,6 +207,7 @@ bool disaggregates(const Candidate& candidate) {
 std::string placement_text(const config::Attention& a) {
   std::string text(config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) text += fmt::format(" {}", a.*(key->value));
+
   if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
   return text;
 }
@@ -191,14 +226,20 @@ std::vector<std::string> settings(const Candidate& candidate) {
   set("parallel.shard", config::word_of(p.shard));
   set("attention.placement", config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) set(key->name, a.*(key->value));
+  if (a.servers > 0) set("attention.servers", a.servers);
+  if (a.mixed) set("attention.mixed", a.mixed);
   set("attention.overlap", a.overlap == Overlap::ping_pong ? "ping_pong" : "none");
   set("run.recompute", config::word_of(candidate.recompute));
   return list;
 }
 
-std::string layout_text(const config::Parallel& p) {
-  return fmt::format("data {} x pipeline {} x tensor {} x context {}", p.data, p.pipeline, p.tensor,
-                     p.context);
+std::string layout_text(const Candidate& candidate) {
+  const config::Parallel& p = candidate.parallel;
+  const config::Attention& a = candidate.attention;
+  const std::string trainers = fmt::format("data {} x pipeline {} x tensor {} x context {}", p.data,
+                                           p.pipeline, p.tensor, p.context);
+  if (a.servers == 0) return trainers;
+  return trainers + " + " + counted(a.servers, a.mixed ? "mixed server" : "server");
 }
 
 }  // namespace cadenza::app

@@ -24,6 +24,11 @@ struct Candidate {
 /// batch allow.
 std::vector<Candidate> arrangements(const config::Experiment& given);
 
+/// Where attention.servers is open: the same number of ranks, some of which are dedicated servers
+/// and the others trainers. Servers are eighths of the ranks, in whole tensor groups. Trainers
+/// serve as well or do not (attention.mixed).
+std::vector<Candidate> served_arrangements(const config::Experiment& given);
+
 /// An arrangement with the ways that an experiment leaves open to save memory: recomputation, a
 /// sharded optimizer. All have the same plans.
 std::vector<Candidate> variants(const config::Experiment& given, const Candidate& arrangement);
@@ -38,7 +43,7 @@ bool disaggregates(const Candidate& candidate);
 std::string placement_text(const config::Attention& attention);
 /// What gives the candidate on a command line: "--set parallel.data=8", and so on.
 std::vector<std::string> settings(const Candidate& candidate);
-/// "data 8 x pipeline 1 x tensor 8 x context 1".
-std::string layout_text(const config::Parallel& parallel);
+/// "data 6 x pipeline 1 x tensor 8 x context 1 + 16 servers".
+std::string layout_text(const Candidate& candidate);
 
 }  // namespace cadenza::app

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -35,8 +37,9 @@ constexpr double kWorkOfPair = 3000;
 constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for each variant
 /// Estimates may be that much too high.
 constexpr double kDoubt = 1.1;
-constexpr double kApart = 1.005;    ///< ... of variants with the same plans
-constexpr double kShortWork = 4e6;  ///< about a second
+constexpr double kApart = 1.005;          ///< ... of variants with the same plans
+constexpr double kShortWork = 4e6;        ///< about a second
+constexpr std::size_t kServerCounts = 2;  ///< numbers of dedicated servers that are tried
 
 /// A layout with a placement: one set of plans for all of its variants.
 struct Group {
@@ -112,23 +115,48 @@ class Search {
  private:
   void add_groups() {
     for (const Candidate& arrangement : arrangements(given_)) {
-      Group group{arrangement, {}};
-      for (const Candidate& variant : variants(given_, arrangement)) {
-        Judged& judged = group.variants.emplace_back();
-        judged.candidate = variant;
-        judged.bound = bound_of(variant.of(given_));
-      }
-      std::ranges::stable_sort(group.variants, {}, &Judged::bound);
-      group.expected = group.variants.front().bound;
-      group.work = work_of_sample(arrangement.of(given_));
-      groups_.push_back(std::move(group));
+      groups_.push_back(group_of(arrangement));
     }
+    add_served_groups();
     if (!groups_.empty()) return;
     fail(ExitCode::usage,
          "attention.placement: found auto, but no layout of {} trainers fits this model and batch; "
          "valid: fewer trainers, more microbatches in batch.tokens, or parallel.pipeline, tensor "
          "and context set to auto",
          given_.parallel.trainers());
+  }
+
+  Group group_of(const Candidate& arrangement) {
+    Group group{arrangement, {}};
+    for (const Candidate& variant : variants(given_, arrangement)) {
+      Judged& judged = group.variants.emplace_back();
+      judged.candidate = variant;
+      judged.bound = bound_of(variant.of(given_));
+    }
+    std::ranges::stable_sort(group.variants, {}, &Judged::bound);
+    group.expected = group.variants.front().bound;
+    group.work = work_of_sample(arrangement.of(given_));
+    return group;
+  }
+
+  /// Of all numbers of dedicated servers those with the least bounds: there, attention and all
+  /// other work are shared out best.
+  void add_served_groups() {
+    std::array<std::map<std::int64_t, std::vector<Group>>, 2> by_servers;  // dedicated, mixed
+    for (const Candidate& arrangement : served_arrangements(given_)) {
+      by_servers[arrangement.attention.mixed ? 1 : 0][arrangement.attention.servers].push_back(
+          group_of(arrangement));
+    }
+    const auto bound = [](const auto& count) {
+      return std::ranges::min(count.second, {}, &Group::expected).expected;
+    };
+    for (auto& counts : by_servers) {
+      for (std::size_t i = 0; i < kServerCounts && !counts.empty(); ++i) {
+        const auto best = std::ranges::min_element(counts, {}, bound);
+        std::ranges::move(best->second, std::back_inserter(groups_));
+        counts.erase(best);
+      }
+    }
   }
 
   double bound_of(const config::Experiment& e) {
@@ -319,7 +347,7 @@ class Search {
     const std::string best =
         std::isinf(best_) ? "" : fmt::format("; best {}", format_duration(best_));
     progress_->show(std::max<std::int64_t>(1, std::ranges::count_if(groups_, looked)),
-                    fmt::format("{}, {}: {}{}", layout_text(candidate.parallel),
+                    fmt::format("{}, {}: {}{}", layout_text(candidate),
                                 placement_text(candidate.attention), found, best));
   }
 
@@ -363,7 +391,7 @@ class Search {
          "{}, run.recompute {}, parallel.shard {}; valid: more ranks, a smaller batch.microbatch, "
          "or keys set to auto",
          found, groups_.size(), format_bytes(static_cast<double>(least.bytes)), least.fullest,
-         layout_text(least.candidate.parallel), placement_text(least.candidate.attention),
+         layout_text(least.candidate), placement_text(least.candidate.attention),
          config::word_of(least.candidate.recompute),
          config::word_of(least.candidate.parallel.shard));
   }

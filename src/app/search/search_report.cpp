@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kShown = 6;
 constexpr std::size_t kTooLargeShown = 3;
 constexpr std::size_t kEstimatedShown = 3;
+constexpr const char* kRow =
+    "{:>3} {:>4} {:>4} {:>4} {:>3} {:>4}  {:<15} {:<9} {:<9} {:>6} {:>8}\n";
 
 bool disaggregates(const Judged& judged) {
   return disaggregates(judged.candidate);
@@ -28,15 +30,16 @@ std::string bytes_text(std::int64_t bytes) {
 
 std::string row(std::string_view rank, const Judged& j, std::string_view step) {
   const config::Parallel& p = j.candidate.parallel;
-  return fmt::format("{:>4} {:>5} {:>5} {:>4} {:>4}  {:<16} {:<9} {:<9} {:>6} {:>8}\n", rank,
-                     p.data, p.pipeline, p.tensor, p.context, placement_text(j.candidate.attention),
-                     config::word_of(j.candidate.recompute), config::word_of(p.shard), step,
-                     bytes_text(j.bytes));
+  const config::Attention& a = j.candidate.attention;
+  const std::string servers = fmt::format("{}{}", a.mixed ? "+" : "", a.servers);
+  return fmt::format(kRow, rank, p.data, p.pipeline, p.tensor, p.context, servers,
+                     placement_text(a), config::word_of(j.candidate.recompute),
+                     config::word_of(p.shard), step, bytes_text(j.bytes));
 }
 
 std::string head(std::string_view step) {
-  return fmt::format("{:>4} {:>5} {:>5} {:>4} {:>4}  {:<16} {:<9} {:<9} {:>6} {:>8}\n", "", "data",
-                     "pipe", "tens", "ctx", "placement", "recompute", "shard", step, "memory");
+  return fmt::format(kRow, "", "data", "pipe", "tens", "ctx", "serv", "placement", "recompute",
+                     "shard", step, "memory");
 }
 
 struct StepPart {
@@ -200,7 +203,7 @@ std::string verdict(const SearchReport& report) {
   return fmt::format(
       "cad is {:.2f} x as fast as the best without it, {} against {} of\n        {}, {}\n",
       without->seconds / with->seconds, step_text(with->seconds), step_text(without->seconds),
-      layout_text(without->candidate.parallel), placement_text(without->candidate.attention));
+      layout_text(without->candidate), placement_text(without->candidate.attention));
 }
 
 /// Lines that a shell joins.
@@ -235,18 +238,17 @@ StepParts parts_of(const simulate::Result& step) {
 
 std::string describe(const SearchReport& report) {
   const Judged& best = report.ranked.front();
-  std::string text = fmt::format(
-      "auto: {} devices, predicted for {}\n      {}\n", report.given.parallel.trainers(),
-      machine_text(report.given.cluster, report.machine), limit_text(report));
+  std::string text =
+      fmt::format("auto: {} devices, predicted for {}\n      {}\n", report.given.ranks(),
+                  machine_text(report.given.cluster, report.machine), limit_text(report));
   text += counts(report);
   text += ranking(report) + "\n";
   text += estimates(report);
   const std::string large = without_memory(report);
   if (!large.empty()) text += large + "\n";
   text += verdict(report);
-  return text + fmt::format("chosen: {}, {},\n        recompute {}, shard {}\n        {}\n{}",
-                            layout_text(best.candidate.parallel),
-                            placement_text(best.candidate.attention),
+  return text + fmt::format("chosen: {},\n        {}, recompute {}, shard {}\n        {}\n{}",
+                            layout_text(best.candidate), placement_text(best.candidate.attention),
                             config::word_of(best.candidate.recompute),
                             config::word_of(best.candidate.parallel.shard), shares(best),
                             to_run(best.candidate));

@@ -90,6 +90,7 @@ TimeShares shares_of(const simulate::RankTimes& times, double step_seconds);
 struct MemoryVerdict {
   Rank fullest = 0;
   std::int64_t largest = 0;         ///< of `fullest`
+  std::int64_t mean = 0;            ///< over the ranks
   std::int64_t smallest = 0;        ///< of the rank that needs least
   exec::MemoryEstimate parts;       ///< of `fullest`
   std::int64_t limit = 0;           ///< run.memory, or else the machine's; 0: not known

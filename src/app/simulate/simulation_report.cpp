@@ -178,6 +178,7 @@ Json memory_of(const MemoryVerdict& memory) {
           {"limit_bytes", memory.limit},
           {"largest_bytes", memory.largest},
           {"largest_rank", memory.fullest},
+          {"mean_bytes", memory.mean},
           {"smallest_bytes", memory.smallest},
           {"ranks_beyond", memory.ranks_beyond},
           {"beyond", memory.beyond}};
@@ -193,6 +194,8 @@ Json search_of(const std::vector<Considered>& considered) {
                     {"pipeline", p.pipeline},
                     {"tensor", p.tensor},
                     {"context", p.context},
+                    {"servers", one.candidate.attention.servers},
+                    {"mixed", one.candidate.attention.mixed},
                     {"placement", placement_text(one.candidate.attention)},
                     {"recompute", config::word_of(one.candidate.recompute)},
                     {"shard", config::word_of(p.shard)},

@@ -85,6 +85,9 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
   MemoryVerdict verdict;
   verdict.limit = e.run.memory > 0 ? e.run.memory : simulation.machine().memory;
   const std::size_t fullest = step.fullest();
+  for (const exec::MemoryEstimate& memory : step.memory) {
+    verdict.mean += memory.total() / std::ssize(step.memory);
+  }
   verdict.smallest = std::ranges::min(step.memory, {}, &exec::MemoryEstimate::total).total();
   verdict.fullest = step.programs[fullest].rank;
   verdict.largest = step.memory[fullest].total();

@@ -5,6 +5,8 @@ the machine file's alone."""
 import json
 import re
 
+import pytest
+
 import harness
 
 AUTO = harness.ROOT / "inputs/placements/auto.yaml"
@@ -39,15 +41,25 @@ def test_the_page_shows_what_its_command_prints():
     assert found[: len(shown)] == shown, "docs/what_to_run.md is not what its command prints"
 
 
-def test_the_keys_that_it_prints_give_the_chosen_step():
-    found = answer(["simulate", QUESTION, "--steps", "1"])
+# Three microbatches on four nodes that may not share one: three train, and one serves.
+ODD = ["--set", "parallel.data=4", "--set", "batch.tokens=393216"]
+DEDICATED = ["--set", "attention.mixed=false", "--set", "data.max_document=8192"]
+
+
+@pytest.mark.parametrize("more, servers", [
+    ([], None), (ODD, "8 mixed servers"), ([*ODD, *DEDICATED], "8 servers")])
+def test_the_keys_that_it_prints_give_the_chosen_step(more, servers):
+    words = ["simulate", QUESTION, "--steps", "1", *SMALLER, *KEPT, *more]
+    found = harness.run_well(1, words, cwd=harness.ROOT)
     (keys,) = re.findall(r"^to run it:((?: +--set \S+|\s+\\\n)+)$", found.out, re.MULTILINE)
     assert "--set run.recompute=" in keys
-    words = ["simulate", QUESTION, "--steps", "1", *SMALLER, *KEPT]
+    assert ("--set attention.servers=8" in keys) == (servers is not None)
+    assert servers is None or f"data 3 x pipeline 1 x tensor 8 x context 1 + {servers}," in (
+        found.out)
     again = harness.run_well(1, [*words, *keys.replace("\\\n", " ").split()], cwd=harness.ROOT)
     times = [re.search(r"^step time +(.*)", result.out, re.MULTILINE)[1]
              for result in (found, again)]
-    assert times[0] == times[1] and "auto:" not in again.out
+    assert times[0] == times[1] and "layouts and placements" not in again.out
 
 
 def test_the_answer_is_the_same_on_any_host():

@@ -12,7 +12,7 @@ import harness
 sys.path.insert(0, str(harness.ROOT / "bench"))
 from benchmarks.placements import cases as placed
 from benchmarks.simulation import __main__ as bench
-from benchmarks.simulation import classes, table
+from benchmarks.simulation import classes, servers, table
 
 NAMES = ["attend", "attention_inputs", "pack", "unpack", "wait", "tensor_gather"]
 CATEGORIES = [1, 0, 2, 2, 8, 5]
@@ -72,6 +72,16 @@ def test_noise_is_how_far_equal_work_is_apart():
     assert table.noise(cases, "mix") == pytest.approx(0.2)
     assert table.noise(cases, "other") == 0
     assert table.calm(cases, ["mix", "nothing"])[2:] == ["| mix | 1 of 3 | 15.9 | 60.0 | 20.0 |"]
+
+
+def test_servers_have_the_devices_and_tokens_of_the_others(capsys):
+    assert {layout[2] for layout in servers.layouts(64, 12, 1 << 17, served=False)} == {0}
+    for data, context, served in servers.layouts(64, 12, 1 << 17, served=True):
+        assert 8 * data * context + served == 64 and 12 % data == 0
+    servers.show(harness.PROGRAM, [(64, 12, "128K")])
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split(" | ")[2] for row in rows] == list(servers.MODES)
+    assert all(float(row.split(" | ")[5]) > 0 for row in rows)  # each has a layout that fits
 
 
 def test_measures_and_simulates_the_same(monkeypatch, tmp_path, capsys):

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "app/predict/forecast.hpp"
 #include "app/search/candidates.hpp"
@@ -63,15 +64,16 @@ std::vector<Pair> all_pairs(SampleSize size) {
   const std::vector<double> attention = least.attention();
   std::vector<Pair> pairs;
   std::size_t number = 0;
-  for (const Candidate& arrangement : arrangements(given)) {
+  std::vector<Candidate> all = arrangements(given);
+  std::ranges::copy(served_arrangements(given), std::back_inserter(all));
+  for (const Candidate& arrangement : all) {
     if (number++ % kEvery != 0) continue;
     const config::Experiment e = arrangement.of(given);
     const Sample sample = sample_of(e, batch, attention, size);
     const auto tick_plans = program::plan_ticks(sample.experiment, sample.batch);
-    pairs.push_back(
-        {layout_text(arrangement.parallel) + ", " + placement_text(arrangement.attention),
-         estimate(sample, tick_plans, least.seconds(e), m).seconds,
-         forecast(e, batch, m).result.seconds});
+    pairs.push_back({layout_text(arrangement) + ", " + placement_text(arrangement.attention),
+                     estimate(sample, tick_plans, least.seconds(e), m).seconds,
+                     forecast(e, batch, m).result.seconds});
   }
   return pairs;
 }
@@ -96,6 +98,21 @@ TEST(Sample, KeepsTheSlowestOrTheMiddle) {
              m.documents == batch.microbatches[13].documents;
     };
     EXPECT_TRUE(std::ranges::any_of(sample.batch.microbatches, is_slowest));
+  }
+}
+
+TEST(Sample, KeepsTheShareOfDedicatedServers) {
+  const config::Experiment given = experiment({"parallel.data=12"});
+  const std::vector<double> attention(16, 1.0);
+  for (const Candidate& one : served_arrangements(given)) {
+    const config::Experiment e = one.of(given);
+    const config::Experiment sample = sample_of(e, batch_of(given), attention, {1, 1}).experiment;
+    EXPECT_EQ(sample.attention.servers * e.parallel.data,
+              e.attention.servers * sample.parallel.data);
+    EXPECT_EQ(sample.attention.servers % e.parallel.tensor, 0);
+    if (e.parallel.data == 8 && e.attention.servers == 32) {
+      EXPECT_EQ(sample.parallel.data, 2);
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <random>
 #include <set>
 #include <sstream>
@@ -21,6 +22,8 @@
 namespace cadenza::app {
 namespace {
 
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -58,6 +61,13 @@ data::Packer packer(const config::Experiment& e) {
 
 Choice choose(const config::Experiment& e, const config::Machine& m) {
   return search_layout(e, packer(e), m);
+}
+
+/// Those with dedicated servers too, with any number of them.
+std::vector<Candidate> all_arrangements(const config::Experiment& e) {
+  std::vector<Candidate> all = arrangements(e);
+  std::ranges::copy(served_arrangements(e), std::back_inserter(all));
+  return all;
 }
 
 std::int64_t bytes_of(const config::Experiment& e, const config::Machine& m) {
@@ -105,6 +115,33 @@ TEST(Candidates, WhatIsLeftOpenIsTried) {
   EXPECT_EQ(most, 8u);  // four ways to recompute, the optimizer whole or in shards
 }
 
+TEST(Candidates, DedicatedServersAreSomeOfTheDevices) {
+  const config::Experiment e = experiment({"parallel.tensor=2"});
+  std::set<std::int64_t> counts;
+  std::size_t mixed = 0;
+  for (const Candidate& one : served_arrangements(e)) {
+    EXPECT_EQ(one.of(e).ranks(), 16);
+    EXPECT_TRUE(disaggregates(one));
+    EXPECT_FALSE(one.attention.open.servers || one.attention.open.mixed);
+    mixed += one.attention.mixed;
+    counts.insert(one.attention.servers);
+    EXPECT_THAT(settings(one),
+                Contains(fmt::format("--set attention.servers={}", one.attention.servers)));
+  }
+  EXPECT_THAT(counts, ElementsAre(2, 4, 6, 8, 10, 12, 14));
+  EXPECT_EQ(mixed, served_arrangements(e).size() / 2);
+  for (const Candidate& one : arrangements(e)) EXPECT_EQ(one.attention.servers, 0);
+}
+
+TEST(Candidates, DedicatedServersThatAreGivenAreKept) {
+  EXPECT_TRUE(served_arrangements(experiment({"attention.servers=in_place"})).empty());
+  const config::Experiment e = experiment({"attention.servers=2", "parallel.tensor=1"});
+  EXPECT_TRUE(served_arrangements(e).empty());
+  const std::vector<Candidate> all = arrangements(e);
+  ASSERT_FALSE(all.empty());
+  for (const Candidate& one : all) EXPECT_EQ(one.of(e).ranks(), 8 + 2);
+}
+
 TEST(Candidates, RanksThatTheBatchDoesNotFeedAreSharedOutOtherwise) {
   const config::Experiment e = experiment({"parallel.data=32"});  // of 8 microbatches
   const std::vector<Candidate> all = arrangements(e);
@@ -119,7 +156,7 @@ double tightest_bound(const config::Experiment& e, const config::Machine& m = ma
   const simulate::LeastTime least(batch, e, m);
   double tightest = 0;
   std::size_t number = 0;
-  for (const Candidate& arrangement : arrangements(e)) {
+  for (const Candidate& arrangement : all_arrangements(e)) {
     for (const Candidate& one : variants(e, arrangement)) {
       if (number++ % every != 0) continue;
       const config::Experiment candidate = one.of(e);
@@ -127,7 +164,7 @@ double tightest_bound(const config::Experiment& e, const config::Machine& m = ma
       const double bound = least.seconds(candidate);
       EXPECT_GT(bound, 0);
       EXPECT_LE(bound, seconds * (1 + 1e-9))
-          << layout_text(one.parallel) << ", " << placement_text(one.attention) << ", recompute "
+          << layout_text(one) << ", " << placement_text(one.attention) << ", recompute "
           << config::word_of(one.recompute);
       tightest = std::max(tightest, bound / seconds);
     }
@@ -305,7 +342,7 @@ TEST(Choose, WhereLittleFitsItIsFound) {
   config::Machine m = machine();
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   const config::Experiment e = experiment_of_all();
-  for (const Candidate& arrangement : arrangements(e)) {
+  for (const Candidate& arrangement : all_arrangements(e)) {
     for (const Candidate& one : variants(e, arrangement)) {
       least = std::min(least, bytes_of(one.of(e), m));
     }
@@ -324,7 +361,7 @@ TEST(Choose, NoCandidateThatFitsIsFaster) {
   const data::Batch batch = packer(e).batch(0);
   const double chosen = forecast(choice.experiment, batch, m).result.seconds;
   std::size_t all = 0;
-  for (const Candidate& arrangement : arrangements(e)) {
+  for (const Candidate& arrangement : all_arrangements(e)) {
     for (const Candidate& one : variants(e, arrangement)) {
       EXPECT_GE(forecast(one.of(e), batch, m).result.seconds, chosen * (1 - 1e-9));
       ++all;
@@ -334,13 +371,35 @@ TEST(Choose, NoCandidateThatFitsIsFaster) {
   EXPECT_LT(static_cast<std::size_t>(choice.simulated), all / 4);
 }
 
+// Three microbatches on four devices that may not share one: a pipeline of four stages is idle half
+// of the time, three trainers with a server are not.
+TEST(Choose, ServersWhereTheyAreBest) {
+  for (const std::string mixed : {"auto", "false"}) {
+    const config::Experiment e =
+        experiment({"batch.tokens=12288", "data.lengths.values=[1024]",
+                    "parallel={data: 4, tensor: 1, context: 1}", "attention.mixed=" + mixed});
+    const Choice choice = choose(e, machine());
+    EXPECT_EQ(choice.experiment.parallel.data, 3);
+    EXPECT_EQ(choice.experiment.attention.servers, 1);
+    EXPECT_EQ(choice.experiment.attention.mixed, mixed == "auto");
+    EXPECT_THAT(choice.explanation, HasSubstr("auto: 4 devices"));
+    EXPECT_THAT(choice.explanation, HasSubstr(mixed == "auto" ? "context 1 + 1 mixed server,\n"
+                                                              : "context 1 + 1 server,\n"));
+    EXPECT_THAT(choice.explanation, HasSubstr("--set attention.servers=1"));
+    const auto in_place = [](const Considered& one) {
+      return one.candidate.attention.servers == 0;
+    };
+    EXPECT_TRUE(std::ranges::any_of(choice.considered, in_place));
+  }
+}
+
 TEST(Choose, EveryArrangementIsAccountedFor) {
   const config::Experiment e = experiment();
   const Choice choice = choose(e, machine());
   std::set<std::pair<std::string, std::string>> seen;
   int simulated = 0;
   for (const Considered& one : choice.considered) {
-    seen.insert({layout_text(one.candidate.parallel), placement_text(one.candidate.attention)});
+    seen.insert({layout_text(one.candidate), placement_text(one.candidate.attention)});
     simulated += one.status == "simulated";
     EXPECT_EQ(one.why.empty(), one.status == "simulated");
     EXPECT_EQ(one.seconds > 0, one.status == "simulated" || one.status == "estimated");
@@ -348,7 +407,15 @@ TEST(Choose, EveryArrangementIsAccountedFor) {
       EXPECT_THAT(one.why, HasSubstr("lower bound "));
     }
   }
-  EXPECT_EQ(seen.size(), arrangements(e).size());
+  std::vector<Candidate> searched = arrangements(e);
+  std::ranges::copy_if(served_arrangements(e), std::back_inserter(searched), [&](const auto& one) {
+    return std::ranges::any_of(choice.considered, [&](const Considered& other) {
+      const config::Attention& a = other.candidate.attention;
+      return a.servers == one.attention.servers && a.mixed == one.attention.mixed;
+    });
+  });
+  EXPECT_GT(searched.size(), arrangements(e).size());
+  EXPECT_EQ(seen.size(), searched.size());
   EXPECT_EQ(simulated, choice.simulated);
   EXPECT_EQ(choice.considered.front().candidate.parallel.data, choice.experiment.parallel.data);
 }
@@ -383,7 +450,7 @@ TEST(Choose, TheSameEveryTime) {
 
 TEST(Choose, WhatCannotBeLaidOutIsRefused) {
   EXPECT_THAT(refusal(experiment({"parallel.data=7", "parallel.pipeline=1", "parallel.tensor=1",
-                                  "parallel.context=1"}),
+                                  "parallel.context=1", "attention.servers=in_place"}),
                       machine()),
               StartsWith("attention.placement: found auto, but no layout of 7 trainers"));
 }

@@ -207,7 +207,7 @@ TEST(Auto, WhatAnExperimentLeavesOutIsOpen) {
   EXPECT_TRUE(open.parallel.open.pipeline && open.parallel.open.tensor &&
               open.parallel.open.context && open.parallel.open.shard);
   EXPECT_EQ(open.attention.overlap, Overlap::automatic);
-  EXPECT_TRUE(open.run.recompute_open);
+  EXPECT_TRUE(open.run.recompute_open && open.attention.open.servers);
   const Experiment given = parse(kGood, {"attention.placement=auto", "parallel.tensor=2",
                                          "run.recompute=none", "parallel.context=auto"});
   EXPECT_FALSE(given.parallel.open.tensor || given.run.recompute_open);

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"optimizer.lr=.inf", "found .inf;"}, BadValue{"optimizer.lr=inf", "found inf;"},
         BadValue{"attention.tolerance=1.1", "found 1.1; valid: auto, a number in [0, 1]"},
         BadValue{"attention.block=0", "found 0;"},
-        BadValue{"attention.servers=0", "found 0; valid: in_place or an integer in [1, "},
+        BadValue{"attention.servers=0", "found 0; valid: auto, in_place or an integer in [1, "},
         BadValue{"run.steps=-1", "found -1;"},
         BadValue{"trace.events=yes", "found yes; valid: true or false"},
         BadValue{"trace.events='true'", "found \"true\";"},
@@ -157,7 +157,7 @@ TEST(Read, WrongValuesOfTheFileNameTheirLine) {
   EXPECT_THAT(error_of(changed("heads: 4", "heads: four")),
               StartsWith("e.yaml:5: model.heads: found four;"));
   EXPECT_THAT(error_of(kGood + "attention:\n  servers:\n    - 1\n"),
-              StartsWith("e.yaml:15: attention.servers: found a list; valid: in_place or"));
+              StartsWith("e.yaml:15: attention.servers: found a list; valid: auto, in_place or"));
   EXPECT_THAT(error_of(changed("name: small", "name: \"a\\nb\"") + "seed: \"a\\nb\"\n"),
               StartsWith("e.yaml:14: seed: found \"a\\nb\"; valid: "));
 }
