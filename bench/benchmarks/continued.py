@@ -116,6 +116,13 @@ def left_out(models):
     return f"{100 * statistics.mean(shares):.0f} %"
 
 
+def recall(models):
+    """Of the last quarter of the steps, which sample all layers in turn."""
+    shares = [statistics.mean(step["recall"] for step in steps[-max(1, len(steps) // 4):])
+              for steps in map(metrics, models)]
+    return spread(shares, percent)
+
+
 def percent(share):
     return f"{100 * share:.1f} %"
 
@@ -136,7 +143,7 @@ class Bench:
         curves = {}
         answers = "answers right" if task is RETRIEVAL else "over full"
         tables.show("", f"{task.name}: {task.length} to {FACTOR * task.length} tokens", "",
-                    *tables.head(["continued with", "left out", "loss", answers]))
+                    *tables.head(["continued with", "left out", "recall", "loss", answers]))
         trained = [self.models.train(f"{task.name}-{seed}", EXPERIMENT,
                                      [*task.trained, f"seed={seed}"], dense)
                    for seed in self.seeds]
@@ -154,7 +161,8 @@ class Bench:
             last = spread(list(map(accuracy, asked)), percent) if task is RETRIEVAL else spread(
                 [a / b - 1 for a, b in zip(losses[label], losses["full"], strict=True)],
                 lambda share: f"{100 * share:+.2f} %")
-            tables.show(tables.row([label, left_out(models) if settings else "–",
+            kept = [left_out(models), recall(models)] if settings else ["–", "–"]
+            tables.show(tables.row([label, *kept,
                                     spread(losses[label], "{:.4f}".format), last]))
         if self.plot:
             draw(curves, f"{task.name}, continued at {FACTOR} times its length",
@@ -182,7 +190,8 @@ class Bench:
 
 
 def draw(curves, title, path):
-    """Losses by step: the mean of the seeds over `window` steps, and their range.
+    """Losses by step and, below, how far they are above those of the first kind on the same data:
+    the mean of the seeds, each smoothed over some steps, and their range.
 
     @param curves  by kind: of each seed, losses by step
     """
@@ -191,20 +200,29 @@ def draw(curves, title, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 4))
+    pyplot.style.use("tableau-colorblind10")
+    figure, (above, below) = pyplot.subplots(2, sharex=True, figsize=(7, 6))
+    dense = next(iter(curves.values()))
     for label, seeds in curves.items():
-        window = max(1, len(seeds[0]) // 15)
-        smooth = [[statistics.mean(losses[max(0, i - window):i + 1]) for i in range(len(losses))]
-                  for losses in seeds]
-        columns = list(zip(*smooth, strict=True))
-        steps = range(1, len(columns) + 1)
-        line, = axes.plot(steps, [statistics.mean(column) for column in columns], label=label)
-        axes.fill_between(steps, list(map(min, columns)), list(map(max, columns)), alpha=0.15,
-                          color=line.get_color())
-    axes.set(title=title, xlabel="step after the change", ylabel="loss, nats a token")
-    axes.legend(fontsize=8)
+        draw_line(above, seeds, label)
+        draw_line(below, [[a - b for a, b in zip(*pair, strict=True)]
+                          for pair in zip(seeds, dense, strict=True)], label)
+    above.set(title=title, ylabel="loss, nats a token")
+    below.set(xlabel="step after the change", ylabel=f"above {next(iter(curves))}")
+    above.legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight")
+
+
+def draw_line(axes, seeds, label):
+    window = max(1, len(seeds[0]) // 15)
+    smooth = [[statistics.mean(losses[max(0, i - window):i + 1]) for i in range(len(losses))]
+              for losses in seeds]
+    columns = list(zip(*smooth, strict=True))
+    steps = range(1, len(columns) + 1)
+    line, = axes.plot(steps, [statistics.mean(column) for column in columns], label=label)
+    axes.fill_between(steps, list(map(min, columns)), list(map(max, columns)), alpha=0.15,
+                      color=line.get_color())
 
 
 def parse():

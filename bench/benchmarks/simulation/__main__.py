@@ -34,7 +34,7 @@ SPARSE = ["attention.kind=vertical_slash", "attention.sparse.block=64",
           "attention.sparse.columns=256", "attention.sparse.sinks=256",
           "attention.sparse.slashes=961", "attention.sparse.window=961"]
 KINDS |= {f"{name}, vertical-slash": (name, SPARSE)
-          for name in (CAD, "zigzag ring", "striped", "block-striped")}
+          for name in (CAD, "zigzag ring", "striped", "block-striped", "ring")}
 CASES = [*PLACEMENTS, ONE_RANK, *KINDS]
 
 
