@@ -157,7 +157,7 @@ class Bench:
                                           [*task.asked, *settings, "seed=1000"])
                      for model in models]
             losses[label] = [each["loss"] for each in asked]
-            curves[label] = [[step["loss"] for step in metrics(model)] for model in models]
+            curves[label] = [metrics(model) for model in models]
             last = spread(list(map(accuracy, asked)), percent) if task is RETRIEVAL else spread(
                 [a / b - 1 for a, b in zip(losses[label], losses["full"], strict=True)],
                 lambda share: f"{100 * share:+.2f} %")
@@ -189,40 +189,55 @@ class Bench:
             tables.show(tables.row([label, left_out(models), spread(rights, percent)]))
 
 
-def draw(curves, title, path):
-    """Losses by step and, below, how far they are above those of the first kind on the same data:
-    the mean of the seeds, each smoothed over some steps, and their range.
+PANELS = {  # what is drawn by step: of a step and the same one of the first kind
+    "loss, nats a token": lambda step, dense: step["loss"],
+    "loss above full": lambda step, dense: step["loss"] - dense["loss"],
+    "recall": lambda step, dense: step.get("recall"),
+    "right answers": lambda step, dense: step["hits"] / step["answers"] if "hits" in step else None,
+}
 
-    @param curves  by kind: of each seed, losses by step
+
+def draw(curves, title, path):
+    """The means of the seeds, each smoothed over some steps, and their range.
+
+    @param curves  by kind, full first: of each seed, its metrics
     """
     import matplotlib  # the analysis' environment has it; only --plot needs it
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
     pyplot.style.use("tableau-colorblind10")
-    figure, (above, below) = pyplot.subplots(2, sharex=True, figsize=(7, 6))
     dense = next(iter(curves.values()))
-    for label, seeds in curves.items():
-        draw_line(above, seeds, label)
-        draw_line(below, [[a - b for a, b in zip(*pair, strict=True)]
-                          for pair in zip(seeds, dense, strict=True)], label)
-    above.set(title=title, ylabel="loss, nats a token")
-    below.set(xlabel="step after the change", ylabel=f"above {next(iter(curves))}")
-    above.legend(fontsize=8)
+    panels = {}
+    for name, value in PANELS.items():
+        for label, seeds in curves.items():
+            drawn = [[value(*pair) for pair in zip(*pairs, strict=True)]
+                     for pairs in zip(seeds, dense, strict=True)]
+            if None not in drawn[0]:
+                panels.setdefault(name, {})[label] = drawn
+    figure, all_axes = pyplot.subplots(len(panels), sharex=True, figsize=(7, 2.4 * len(panels)))
+    for axes, (name, lines) in zip(all_axes, panels.items(), strict=True):
+        axes.set_ylabel(name)
+        for label, seeds in lines.items():
+            draw_line(axes, seeds, label, f"C{list(curves).index(label)}")
+    all_axes[0].set_title(title)
+    all_axes[0].legend(fontsize=8)
+    all_axes[-1].set_xlabel("step after the change")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight")
 
 
-def draw_line(axes, seeds, label):
+def draw_line(axes, seeds, label, color):
     window = max(1, len(seeds[0]) // 15)
     smooth = [[statistics.mean(losses[max(0, i - window):i + 1]) for i in range(len(losses))]
               for losses in seeds]
-    columns = list(zip(*smooth, strict=True))
-    steps = range(1, len(columns) + 1)
-    line, = axes.plot(steps, [statistics.mean(column) for column in columns], label=label)
+    steps = range(1, len(seeds[0]) + 1, max(1, len(seeds[0]) // 60))
+    columns = [[losses[step - 1] for losses in smooth] for step in steps]
+    axes.plot(steps, [statistics.mean(column) for column in columns], label=label, color=color)
     axes.fill_between(steps, list(map(min, columns)), list(map(max, columns)), alpha=0.15,
-                      color=line.get_color())
+                      color=color)
 
 
 def parse():

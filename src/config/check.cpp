@@ -348,9 +348,11 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "serve together",
                 a.servers, p.tensor);
   check.require(
-      !a.mixed || (a.servers > 0 && disaggregates(a.placement)), "attention.mixed",
-      "found true with {} dedicated servers and placement {}; valid: only with placement cad "
-      "and attention.servers >= 1",
+      !a.mixed || a.placement == PlacementKind::automatic ||
+          (a.servers > 0 && disaggregates(a.placement)),
+      "attention.mixed",
+      "found true with {} dedicated servers and placement {}; valid: only with placement auto, or "
+      "cad and attention.servers >= 1",
       a.servers, word(a.placement));
   const bool aligned =
       p.pipeline > 1 && p.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;

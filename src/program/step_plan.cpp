@@ -138,6 +138,12 @@ bool PatternChoice::chooses(std::int64_t step) const {
   return lengths_.empty() || (sparse_.refresh > 0 && step % sparse_.refresh == 0);
 }
 
+std::int64_t PatternChoice::last_choice(std::int64_t step) const {
+  if (sparse_.refresh == 1 || step < sparse_.dense_steps) return -1;
+  if (sparse_.refresh == 0) return sparse_.dense_steps;
+  return std::max(sparse_.dense_steps, step - step % sparse_.refresh);
+}
+
 void PatternChoice::chose(const data::Batch& batch) {
   lengths_ = batch.lengths();
   std::ranges::sort(lengths_);

@@ -45,6 +45,8 @@ class PatternChoice {
   bool chooses(std::int64_t step) const;
   /// Takes the documents of a step that chooses.
   void chose(const data::Batch& batch);
+  /// Returns the last step up to this one that chooses in a run that begins with step 0; -1: none.
+  std::int64_t last_choice(std::int64_t step) const;
   /// Returns Workload::reused of a step.
   std::vector<std::int64_t> reused(std::int64_t step) const;
 

@@ -47,7 +47,8 @@ DEDICATED = ["--set", "attention.mixed=false", "--set", "data.max_document=8192"
 
 
 @pytest.mark.parametrize("more, servers", [
-    ([], None), (ODD, "8 mixed servers"), ([*ODD, *DEDICATED], "8 servers")])
+    ([], None), (ODD, "8 mixed servers"), ([*ODD, *DEDICATED], "8 servers"),
+    ([*ODD, "--set", "attention.mixed=true"], "8 mixed servers")])
 def test_the_keys_that_it_prints_give_the_chosen_step(more, servers):
     words = ["simulate", QUESTION, "--steps", "1", *SMALLER, *KEPT, *more]
     found = harness.run_well(1, words, cwd=harness.ROOT)

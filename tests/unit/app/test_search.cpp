@@ -140,6 +140,10 @@ TEST(Candidates, DedicatedServersThatAreGivenAreKept) {
   const std::vector<Candidate> all = arrangements(e);
   ASSERT_FALSE(all.empty());
   for (const Candidate& one : all) EXPECT_EQ(one.of(e).ranks(), 8 + 2);
+  const config::Experiment mixed = experiment({"attention.mixed=true"});
+  EXPECT_TRUE(arrangements(mixed).empty());
+  ASSERT_FALSE(served_arrangements(mixed).empty());
+  for (const Candidate& one : served_arrangements(mixed)) EXPECT_TRUE(one.attention.mixed);
 }
 
 TEST(Candidates, RanksThatTheBatchDoesNotFeedAreSharedOutOtherwise) {

@@ -73,7 +73,7 @@ TEST(Check, CombinationsThatMakeNoSenseAreRefusedWithTheReason) {
        "attention.inner_ring=3: found 3, which does not divide parallel.context = 4"},
       {{"attention.placement=ring", "attention.servers=1"}, "1 dedicated servers with placement"},
       {{"parallel.tensor=2", "attention.servers=1"}, "a multiple of parallel.tensor = 2"},
-      {{"attention.mixed=true"}, "with placement cad and attention.servers >= 1"},
+      {{"attention.mixed=true"}, "with placement auto, or cad and attention.servers >= 1"},
       {{"model.layers=4", "parallel.pipeline=2", "model.tie_embeddings=true"},
        "embedding and head are on different stages"},
       {{"model.layers=4", "parallel.pipeline=2", "parallel.schedule=1f1b", "attention.servers=1"},

@@ -82,6 +82,13 @@ TEST(PatternChoice, IsMadeEveryFewSteps) {
   EXPECT_THAT(choices(0, 5), ElementsAre(5));
   sparse.dense_steps = 3;
   EXPECT_THAT(choices(5, 0), ElementsAre(3, 5, 10));
+  const PatternChoice every_five(sparse);
+  EXPECT_EQ(every_five.last_choice(2), -1);
+  EXPECT_EQ(every_five.last_choice(4), 3);
+  EXPECT_EQ(every_five.last_choice(5), 5);
+  EXPECT_EQ(every_five.last_choice(14), 10);
+  sparse.refresh = 0;
+  EXPECT_EQ(PatternChoice(sparse).last_choice(9), 3);
 }
 
 TEST(StepPlan, CapacitiesOfAPoolAreThoseOfTheSlowestRanks) {
