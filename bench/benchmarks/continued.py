@@ -137,6 +137,10 @@ class Bench:
     def steps(self, count):
         return max(1, count // self.shorter)
 
+    def evaluate(self, model, settings):
+        look = ["run.steps=1", "batch.tokens=8192"] if self.shorter > 1 else []
+        return self.models.evaluate(model, "asked", EXPERIMENT, [*settings, *look, "seed=1000"])
+
     def continue_with(self, task):
         """Trains dense models, continues each with every kind, asks it; a row of each kind."""
         dense, more = map(self.steps, task.steps)
@@ -153,9 +157,7 @@ class Bench:
                                         [*task.continued, *settings, f"seed={100 + seed}"],
                                         dense + more, model)
                       for seed, model in zip(self.seeds, trained, strict=True)]
-            asked = [self.models.evaluate(model, "asked", EXPERIMENT,
-                                          [*task.asked, *settings, "seed=1000"])
-                     for model in models]
+            asked = [self.evaluate(model, [*task.asked, *settings]) for model in models]
             losses[label] = [each["loss"] for each in asked]
             curves[label] = [metrics(model) for model in models]
             last = spread(list(map(accuracy, asked)), percent) if task is RETRIEVAL else spread(
@@ -182,10 +184,8 @@ class Bench:
                         [*RETRIEVAL.trained, *settings, f"seed={seed}"],
                         total * (phase + 1) // len(phases), model)
                 models.append(model)
-                rights.append(accuracy(self.models.evaluate(
-                    model, "asked", EXPERIMENT,
-                    [*RETRIEVAL.trained, *settings, "batch.tokens=65536", "run.steps=1",
-                     "seed=1000"])))
+                rights.append(accuracy(self.evaluate(
+                    model, [*RETRIEVAL.trained, *settings, "batch.tokens=65536", "run.steps=1"])))
             tables.show(tables.row([label, left_out(models), spread(rights, percent)]))
 
 
