@@ -217,7 +217,9 @@ def train(folder, changes, **options):
 
 
 def read_metrics(folder):
-    return [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    text = (Path(folder) / "metrics.jsonl").read_text()
+    # A reader beside the run may see the begin of a line that is being written.
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def read_checkpoint(path):
