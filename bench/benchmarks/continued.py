@@ -14,7 +14,7 @@ from pathlib import Path
 from lib import options, tables
 from lib.command import metrics
 from lib.host import ROOT
-from lib.models import Models, accuracy, spread
+from lib.models import Models, accuracy, left_out, spread
 
 EXPERIMENT = ROOT / "inputs/attention/retrieval.yaml"
 LIBRARY = sysconfig.get_path("stdlib")
@@ -111,11 +111,6 @@ SCHEDULES = {  # settings by phase; each phase takes an equal part of the steps
 }
 
 
-def left_out(models):
-    shares = [metrics(model)[-1].get("sparsity", 0) for model in models]
-    return f"{100 * statistics.mean(shares):.0f} %"
-
-
 def recall(models):
     """Of the last quarter of the steps, which sample all layers in turn."""
     shares = [statistics.mean(step["recall"] for step in steps[-max(1, len(steps) // 4):])
@@ -163,7 +158,7 @@ class Bench:
             last = spread(list(map(accuracy, asked)), percent) if task is RETRIEVAL else spread(
                 [a / b - 1 for a, b in zip(losses[label], losses["full"], strict=True)],
                 lambda share: f"{100 * share:+.2f} %")
-            kept = [left_out(models), recall(models)] if settings else ["–", "–"]
+            kept = [f"{100 * left_out(models):.0f} %", recall(models)] if settings else ["–", "–"]
             tables.show(tables.row([label, *kept,
                                     spread(losses[label], "{:.4f}".format), last]))
         if self.plot:
@@ -171,7 +166,7 @@ class Bench:
                  self.plot / f"{task.name}.svg")
 
     def from_scratch(self):
-        total = self.steps(RETRIEVAL.steps[0])
+        total = max(self.steps(RETRIEVAL.steps[0]), len(SHRINKING))  # a step of each phase
         tables.show("", *tables.head(["from scratch, vertical_slash", "left out", "right answers"]))
         for number, (label, phases) in enumerate(SCHEDULES.items()):
             rights, models = [], []
@@ -186,7 +181,8 @@ class Bench:
                 models.append(model)
                 rights.append(accuracy(self.evaluate(
                     model, [*RETRIEVAL.trained, *settings, "batch.tokens=65536", "run.steps=1"])))
-            tables.show(tables.row([label, left_out(models), spread(rights, percent)]))
+            tables.show(tables.row([label, f"{100 * left_out(models):.0f} %",
+                                    spread(rights, percent)]))
 
 
 PANELS = {  # what is drawn by step: of a step and the same one of the first kind

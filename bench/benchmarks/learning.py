@@ -8,9 +8,8 @@ trained before are kept in the output folder."""
 from pathlib import Path
 
 from lib import options, tables
-from lib.command import metrics
 from lib.host import ROOT
-from lib.models import Models, accuracy, spread
+from lib.models import Models, accuracy, left_out, spread
 
 EXPERIMENT = ROOT / "inputs/attention/retrieval.yaml"
 TRAINED = 128  # tokens of a document
@@ -39,10 +38,9 @@ def scaled(kind, factor):
     return [f"model.rope.scaling.{key}={value}" for key, value in keys.items()]
 
 
-def left_out(models):
-    """What sparse attention has left out of the causal pairs at the end of training."""
-    shares = [metrics(model)[-1].get("sparsity") for model in models]
-    return "" if None in shares else f", {100 * sum(shares) / len(shares):.0f} % left out"
+def named(label, models):
+    share = left_out(models)
+    return label if share is None else f"{label}, {100 * share:.0f} % left out"
 
 
 class Bench:
@@ -87,7 +85,7 @@ def main():
     tables.show(*tables.head(["trained and asked with", "right answers"]))
     for number, (label, settings) in enumerate(KINDS.items()):
         models = [bench.model(number, settings, seed) for seed in bench.seeds]
-        bench.row(label + left_out(models),
+        bench.row(named(label, models),
                   [[bench.ask(model, "same", settings, TRAINED) for model in models]])
     lengths = [TRAINED, 2 * TRAINED, 4 * TRAINED]
     tables.show("", *tables.head(["trained with full, asked with",

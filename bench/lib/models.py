@@ -6,7 +6,7 @@ import shutil
 import statistics
 import sys
 
-from lib.command import call, words_of
+from lib.command import call, metrics, words_of
 
 
 class Models:
@@ -46,6 +46,13 @@ class Models:
 def accuracy(evaluation):
     """The share of questions that are answered right."""
     return evaluation["right"] / evaluation["questions"]
+
+
+def left_out(models):
+    """The mean share of the causal pairs that sparse attention left out in the last steps; None
+    where no attention was sparse."""
+    shares = [metrics(model)[-1].get("sparsity") for model in models]
+    return None if None in shares else statistics.mean(shares)
 
 
 def spread(values, shown):

@@ -147,7 +147,7 @@ std::int64_t SparsePattern::pairs(Range q, Range k) const {
 }
 
 double SparseRule::adjoining() const {
-  if (form() == PatternForm::blocks || top_p > 0 || window == 0) return 0;
+  if (block == 0 || form() == PatternForm::blocks || top_p > 0 || window == 0) return 0;
   const auto band = static_cast<double>(window / block + 1);
   const auto apart = static_cast<double>(2 * std::max<std::int64_t>(0, slashes - window));
   return band / (band + apart);

@@ -169,7 +169,7 @@ PlacedTask place_task(const Workload& workload, Rank server, const Task& task) {
           forward_flops(task, workload.shape.head_dim) * kept,
           kept,
           block_of(workload, task.document),
-          workload.sparse.block > 0 ? workload.sparse.adjoining() : 0};
+          workload.sparse.adjoining()};
 }
 
 double kept_share(const Workload& workload, const Task& task) {

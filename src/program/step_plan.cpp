@@ -135,7 +135,7 @@ std::string describe_estimate(const config::Experiment& experiment, std::int64_t
 
 bool PatternChoice::chooses(std::int64_t step) const {
   if (sparse_.refresh == 1 || step < sparse_.dense_steps) return false;
-  return lengths_.empty() || (sparse_.refresh > 0 && step % sparse_.refresh == 0);
+  return lengths_.empty() || last_choice(step) == step;
 }
 
 std::int64_t PatternChoice::last_choice(std::int64_t step) const {

@@ -206,13 +206,16 @@ class Run:
         return read_checkpoint(self.folder / "checkpoints" / f"step-{step:08}.h5")
 
 
-def train(folder, changes, **options):
-    """Trains DEFAULTS with `changes` into `folder`/run, on as many ranks as they ask for."""
+def train(folder, changes, words=(), **options):
+    """Trains DEFAULTS with `changes` into `folder`/run, on as many ranks as they ask for.
+
+    @param words  more of the command line
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     experiment = write_experiment(folder / "experiment.yaml", changes)
     ranks = ranks_of(merged(DEFAULTS, changes))
-    run_well(ranks, ["train", experiment, "--output", folder / "run"], **options)
+    run_well(ranks, ["train", experiment, "--output", folder / "run", *words], **options)
     return Run(folder / "run")
 
 

@@ -36,7 +36,9 @@ SimulatedStep Simulation::run(std::int64_t step, const simulate::Observer& obser
   const data::Batch batch = packer_->batch(step);
   // A simulation may begin with any step: its patterns are those of a run that began with step 0.
   const std::int64_t choice = pattern_choice_.last_choice(step);
-  if (choice >= 0 && choice < step) pattern_choice_.chose(packer_->batch(choice));
+  if (pattern_choice_.chooses(step) && choice < step) {
+    pattern_choice_.chose(packer_->batch(choice));
+  }
   SimulatedStep result{forecast(experiment_, *step_shape_, batch, *costs_, all_ranks_, observer, {},
                                 pattern_choice_.reused(step)),
                        batch};

@@ -116,10 +116,7 @@ void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tic
 template <typename Real>
 void IndexExchange<Real>::note_ticks() {
   std::vector<KeptPatterns::Tick> ticks;
-  for (const Tick& tick : ticks_) {
-    const plan::Workload& workload = tick.workload();
-    ticks.push_back({workload.layers, workload.sparse, workload, tick.documents});
-  }
+  for (const Tick& tick : ticks_) ticks.push_back({tick.workload(), tick.documents});
   patterns_of_earlier_->begin(std::move(ticks), shape_.heads);
 }
 

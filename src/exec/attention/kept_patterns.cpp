@@ -16,7 +16,7 @@ void KeptPatterns::begin(std::vector<Tick> ticks, int heads) {
   mine_.clear();
   std::set<std::pair<std::vector<int>, std::int64_t>> seen;
   for (std::size_t tick = 0; tick < ticks_.size(); ++tick) {
-    const std::vector<int> layers(ticks_[tick].layers.begin(), ticks_[tick].layers.end());
+    const std::vector<int>& layers = ticks_[tick].workload.layers;
     for (const IndexDocument& document : ticks_[tick].documents) {
       if (!seen.insert({layers, document.length}).second) continue;
       first_.emplace_back(static_cast<int>(tick), &document);
@@ -50,7 +50,8 @@ std::vector<KeptPatterns::Part> KeptPatterns::parts(int layers) const {
       for (std::size_t holder = 0; holder < document->parts.holders.size(); ++holder) {
         const plan::OwnedIndex owned = plan::owned_index(tick.workload, document->parts, holder);
         if (owned.empty()) continue;
-        const std::int64_t size = tick.rule.pattern_words(document->length, owned.tokens);
+        const std::int64_t size =
+            tick.workload.sparse.pattern_words(document->length, owned.tokens);
         for (std::int64_t head = owned.heads.begin; head < owned.heads.end; ++head) {
           all.push_back({layer, &tick, document, head, owned.tokens, {words, words + size}});
           words += size;
@@ -70,7 +71,8 @@ void KeptPatterns::share(comm::Communicator& pool, int layers) {
   for (const Part& part : all) {
     if (part.document->owned.tokens != part.tokens) continue;
     const auto mine = mine_.find({part.layer, part.document, part.head});
-    if (mine != mine_.end()) part.tick->rule.pack(mine->second, part.tokens, words_of(part));
+    if (mine != mine_.end())
+      part.tick->workload.sparse.pack(mine->second, part.tokens, words_of(part));
   }
   pool.all_reduce(std::span(words), comm::Reduction::sum);  // each word is one rank's
   kept_.clear();
@@ -80,9 +82,9 @@ void KeptPatterns::share(comm::Communicator& pool, int layers) {
     if (std::ranges::none_of(packed, [](std::uint64_t word) { return word != 0; })) continue;
     std::vector<SparsePattern>& patterns = kept_[{part.layer, part.document->length}];
     if (patterns.empty()) {
-      patterns.assign(at(heads_), part.tick->rule.diagonal(part.document->length));
+      patterns.assign(at(heads_), part.tick->workload.sparse.diagonal(part.document->length));
     }
-    part.tick->rule.unpack(packed, part.tokens, patterns[at(part.head)]);
+    part.tick->workload.sparse.unpack(packed, part.tokens, patterns[at(part.head)]);
   }
   skip();
 }

@@ -18,10 +18,8 @@ namespace cadenza::exec {
 /// length may have its home anywhere.
 class KeptPatterns {
  public:
-  /// The documents of a tick, with the layers that its plan covers.
+  /// The sparse documents of a tick.
   struct Tick {
-    std::span<const int> layers;  ///< of the model; empty: all
-    const SparseRule& rule;
     const plan::Workload& workload;
     std::span<const IndexDocument> documents;
   };

@@ -3,10 +3,7 @@
 // of some rows gets their queries and all keys before their end and decides alone, so that no sum
 // over ranks depends on an order.
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <functional>
-#include <limits>
 #include <utility>
 
 #include "cadenza/base/at.hpp"

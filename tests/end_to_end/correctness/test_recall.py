@@ -33,14 +33,10 @@ LAYOUTS = {
 
 
 def train(folder, kind, changes):
-    folder.mkdir(parents=True, exist_ok=True)
     keys = harness.merged(BASE, {"attention": {"kind": kind, "sparse": KINDS[kind]}})
     keys = harness.merged(keys, changes)
-    path = harness.write_experiment(folder / "e.yaml", keys)
-    ranks = harness.ranks_of(harness.merged(harness.DEFAULTS, keys))
-    harness.run_well(ranks, ["train", path, "--output", folder / "run"])
-    lines = (folder / "run/metrics.jsonl").read_text().splitlines()
-    return folder / "run", [json.loads(line) for line in lines]
+    run = harness.train(folder, keys)
+    return run.folder, run.metrics
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention.sparse.refresh: patterns that a step chose serve later ones, alike in every layout."""
 
-import json
 
 import h5py
 import pytest
@@ -35,15 +34,11 @@ LAYOUTS = {
 
 
 def train(folder, kind, refresh, changes=(), words=()):
-    folder.mkdir(parents=True, exist_ok=True)
     sparse = {**KINDS[kind], "refresh": refresh}
     keys = harness.merged(BASE, {"attention": {"kind": kind, "sparse": sparse}})
     keys = harness.merged(keys, dict(changes))
-    path = harness.write_experiment(folder / "e.yaml", keys)
-    ranks = harness.ranks_of(harness.merged(harness.DEFAULTS, keys))
-    harness.run_well(ranks, ["train", path, "--output", folder / "run", *words])
-    lines = (folder / "run/metrics.jsonl").read_text().splitlines()
-    return folder / "run", [json.loads(line) for line in lines]
+    run = harness.train(folder, keys, words)
+    return run.folder, run.metrics
 
 
 def losses(metrics):
