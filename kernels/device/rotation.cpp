@@ -13,10 +13,10 @@ namespace {
 
 __global__ void rotate(const Problem problem) {
   const Rotation& rotation = problem.rotations[blockIdx.x];
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * blockDim.x;
-  for (std::int64_t pair = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
-       pair < rotation.pairs; pair += step) {
-    rotate_pair(DeviceThread(), problem, rotation, pair);
+  const auto parts = static_cast<std::uint32_t>(rotation.pairs / kNeighbours);
+  for (std::uint32_t part = blockIdx.y * blockDim.x + threadIdx.x; part < parts;
+       part += gridDim.y * blockDim.x) {
+    rotate_pairs(DeviceThread(), problem, rotation, part);
   }
 }
 
@@ -29,7 +29,8 @@ void launch_rotation(const Problem& problem, const std::vector<Rotation>& rotati
   std::int64_t most = 0;
   for (const Rotation& rotation : rotations) most = std::max(most, rotation.pairs);
   if (problem.half == 0 || most == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min(kMostBlocks, (most + kBlock - 1) / kBlock));
+  const auto blocks =
+      static_cast<unsigned>(std::min(kMostBlocks, (most / kNeighbours + kBlock - 1) / kBlock));
   const dim3 grid(static_cast<unsigned>(rotations.size()), blocks);
   rotate<<<grid, kBlock, 0, stream>>>(problem);
   check(cudaGetLastError(), "rotation of queries");

@@ -5,12 +5,52 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "cadenza/kernels/device.hpp"
 #include "check.hpp"
+#include "copy_ring.hpp"
 
 namespace cadenza::kernels::device {
+
+/// The stream of a CopyRing: Device's.
+class RingStream {
+ public:
+  RingStream() {
+    for (cudaEvent_t& event : events_) {
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    }
+  }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, Device().cuda_stream()),
+          "tasks of attention");
+  }
+  void mark(bool half) const {
+    check(cudaEventRecord(events_[half], Device().cuda_stream()), "cudaEventRecord");
+  }
+  void wait(bool half) const {
+    const cudaError_t status = cudaEventQuery(events_[half]);
+    if (status != cudaErrorNotReady) return check(status, "tasks of attention");
+    static_cast<void>(cudaGetLastError());  // so that the next launch does not report it
+    fence();  // watched; copies of megabytes ago have nearly always run
+  }
+
+ private:
+  cudaEvent_t events_[2] = {};
+};
+
+/// The ring of all calls. It lives as long as the process: CUDA may be gone before it.
+inline CopyRing<RingStream>& copy_ring() {
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  static CopyRing<RingStream>& ring = *[] {
+    void* memory = nullptr;
+    check(cudaMallocHost(&memory, kBytes), "pinned memory of attention");
+    return new CopyRing<RingStream>({static_cast<std::byte*>(memory), kBytes}, RingStream());
+  }();
+  return ring;
+}
 
 template <typename T>
 class StreamArray {
@@ -34,12 +74,9 @@ class StreamArray {
   }
 
   T* data() const { return data_; }
-  /// Copies `items`, which may be destroyed when the call returns.
+  /// Copies `items`, on Device's stream; they may be destroyed when the call returns.
   void copy(const std::vector<T>& items) {
-    if (items.empty()) return;
-    check(cudaMemcpyAsync(data_, items.data(), items.size() * sizeof(T), cudaMemcpyHostToDevice,
-                          stream_),
-          "tasks of attention");
+    copy_ring().copy(reinterpret_cast<std::byte*>(data_), std::as_bytes(std::span(items)));
   }
 
  private:

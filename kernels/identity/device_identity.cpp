@@ -66,6 +66,12 @@ DeviceIdentity device_identity() {
   return identity;
 }
 
+std::int64_t free_device_memory() {
+  std::size_t free = 0, all = 0;
+  check(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+  return static_cast<std::int64_t>(free);
+}
+
 std::string missing_device() {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
@@ -96,6 +102,10 @@ DeviceIdentity device_identity() {
   DeviceIdentity identity;
   identity.name = Device::name();
   return identity;
+}
+
+std::int64_t free_device_memory() {
+  return 0;
 }
 
 #endif

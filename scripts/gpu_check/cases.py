@@ -10,8 +10,8 @@ TESTS = [f"tests/test_{name}" for name in (
 RANKS = 2  # of the tests of MPI
 # Programs with the tests to leave to others, or to take alone: one process each, so that a kernel
 # that breaks the device or never ends hides no other one. The newest kernels come last.
-UNIT = [(TESTS[0], "-*Mma.*:*Sm90.*"), *((name, "*") for name in TESTS[1:]),
-        (TESTS[0], "*Mma.*"), (TESTS[0], "*Sm90.*")]
+KERNELS = [(TESTS[0], "-*Mma.*:*Sm90.*"), (TESTS[0], "*Mma.*"), (TESTS[0], "*Sm90.*")]
+MODULES = [(name, "*") for name in TESTS[1:]]
 UNIT_SECONDS = 120  # of each
 PROGRAMS = [PROGRAM, BENCH, *TESTS]
 
@@ -27,6 +27,18 @@ SANITIZER = [("memcheck", SM90_CASES), ("synccheck", SM90_CASES), ("memcheck", M
 # Not racecheck of sm90: it does not see that one lane's arrival at a barrier stands for its warp.
 # It reports the tiles' descriptions, and nothing where all lanes arrive (H100, 2026-11-26).
 SANITIZER_SECONDS = 90  # of each
+
+# What ncu looks at: the last backward pass' two grids, after those of a forward pass and of a
+# first backward pass. Registers, shared memory and stalls are in its sections by name.
+COUNTED = {"heads": 64, "kv_heads": 8, "head_dim": 128, "documents": [32768], "pass": "backward",
+           "dtype": "bfloat16", "kernel": "sm90"}
+COUNTED_WORDS = ["--heads", 64, "--kv-heads", 8, "--head-dim", 128, "--documents", 32768, "--pass",
+                 "backward", "--dtype", "bfloat16", "--kernel", "sm90", "--warm-up", 1,
+                 "--repetitions", 1]
+COUNTERS = ["--target-processes", "application-only", "--csv", "--page", "details",
+            "--kernel-name", "regex:run_units", "--launch-skip", "3", "--launch-count", "2",
+            *(word for section in ("SpeedOfLight", "LaunchStats", "Occupancy", "WarpStateStats")
+              for word in ("--section", section))]
 
 LOSSES = """\
 name: losses
@@ -46,6 +58,12 @@ run: {steps: 5, timeout: 60}
 LOSS_CASES = [("staged", 2, "float64"), ("staged", 2, "float32"), ("staged", 2, "bfloat16"),
               ("auto", 1, "float64"), ("auto", 1, "float32"), ("auto", 1, "bfloat16")]
 TOLERANCE = {"float64": 1e-11, "float32": 1e-6, "bfloat16": 5e-4}
+
+# What attention of one document in sm90 is to reach of cuDNN's rate, at head_dim 128 and these
+# lengths; and MFU of a step with it.
+TARGET_LENGTHS = (16384, 32768, 65536)
+TARGETS = {"forward": 0.85, "backward": 0.70}
+TARGET_MFU = 0.45
 
 MIXED = [32768, 16384, 8192, 4096, 2048, 1024, 512, 512]  # 64K tokens
 

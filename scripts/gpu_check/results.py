@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from . import process, stages
+from . import cases, process, stages
 from .process import Failed, Skipped
 
 
@@ -72,8 +72,8 @@ def run(place, names, out):
 
 def tables(parts):
     """What the measuring stages left, as lines."""
-    device, attention, step = (parts.get(name, {}).get("figures", {})
-                               for name in ("device", "attention", "step"))
+    device, attention, step, counters = (parts.get(name, {}).get("figures", {}) for name in (
+        "device", "attention", "step", "counters"))
     for row in device.get("devices", []):
         yield ", ".join(row.values())
     rows = attention.get("rows", [])
@@ -83,11 +83,41 @@ def tables(parts):
     for shape in dict.fromkeys(row["shape"] for row in rows):
         by = {row["by"]: f"{row['tflops']:.3g}" for row in rows if row["shape"] == shape}
         yield f"{shape:40}" + "".join(f"{by.get(name, '-'):>21}" for name in names)
+    yield from targets(rows, step.get("runs", []))
     for row in step.get("runs", []):
         share = row.get("model_flops_utilization")
         yield (f"step, {row['by']}: {row['seconds']:.4g} s, {row['tokens_per_second']:.4g} tokens/s"
                + (f", MFU {share:.3f}" if share else ""))
     for kernel, share in step.get("tracing", {}).items():
         yield f"tracing, {kernel}: {100 * share:+.2f} % of a step"
+    for grid, figures in counters.items():
+        if grid.endswith("Gradient"):
+            yield f"{grid}: " + ", ".join(f"{name} {figures[name]}" for name in COUNTED
+                                          if name in figures)
     skipped = {**step.get("skipped", {}), **attention.get("skipped", {})}
     yield from (f"not measured: {name}: {reason}" for name, reason in skipped.items())
+
+
+# Of ncu's metrics, those that a line shows.
+COUNTED = ("Duration", "Compute (SM) Throughput", "Memory Throughput", "Registers Per Thread",
+           "Achieved Occupancy")
+
+
+def targets(rows, runs):
+    """Whether what was measured is what docs/gpu.md says that it must be, as lines."""
+    def said(what, found, least):
+        return f"target: {what} {found:.3g} (at least {least:g}): " + (
+            "met" if found >= least else "missed")
+
+    for direction, least in cases.TARGETS.items():
+        for length in cases.TARGET_LENGTHS:
+            rate = {row["by"]: row["tflops"] for row in rows
+                    if row["pass"] == direction and row["documents"] == [length]
+                    and row["head_dim"] == 128 and row["heads"] == 64 and not row["task"]}
+            if {"sm90", "torch cudnn"} <= rate.keys():
+                yield said(f"{direction} of sm90 over cuDNN, {length} tokens,",
+                           rate["sm90"] / rate["torch cudnn"], least)
+    for run in runs:
+        if run["by"] == "sm90, trace off":
+            yield said("MFU of a step with sm90", run["model_flops_utilization"],
+                       cases.TARGET_MFU)

@@ -2,6 +2,8 @@
 """The stages, and those of them that say what must hold on a device."""
 
 import contextlib
+import csv
+import io
 import math
 import re
 import shutil
@@ -64,9 +66,17 @@ def named(program, tests):
     return program if tests == "*" else f"{program} {tests}"
 
 
-def unit(check):
+def kernels(check):
+    run_tests(check, cases.KERNELS)
+
+
+def modules(check):
+    run_tests(check, cases.MODULES)
+
+
+def run_tests(check, programs):
     failed = []
-    for name, tests in cases.UNIT:
+    for name, tests in programs:
         what = named(name, tests)
         ranks = cases.RANKS if "test_mpi_" in name else None
         launcher = ["mpirun", "-n", ranks, "--bind-to", "none"] if ranks else []
@@ -85,13 +95,18 @@ def unit(check):
         raise Failed("; ".join(failed))
 
 
-def sanitizer(check):
+def tool_of_cuda(check, name):
     if not check.place.on_device:
         raise Skipped("these programs compute on the host")
-    tool = shutil.which("compute-sanitizer") or shutil.which(
-        "compute-sanitizer", path="/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer")
+    tool = shutil.which(name) or shutil.which(
+        name, path=f"/usr/local/cuda/bin:/usr/local/cuda/{name}")
     if not tool:
-        raise Skipped("there is no compute-sanitizer here")
+        raise Skipped(f"there is no {name} here")
+    return tool
+
+
+def sanitizer(check):
+    tool = tool_of_cuda(check, "compute-sanitizer")
     failed, unfinished = [], []
     for name, tests in cases.SANITIZER:
         what = f"{name} {tests.split('.')[0]}"
@@ -136,6 +151,35 @@ def losses(check):
         raise Failed("; ".join(failed))
 
 
-# With the seconds of each: 19 minutes in all.
-STAGES = {"device": (device, 30), "unit": (unit, 260), "sanitizer": (sanitizer, 240),
-          "losses": (losses, 100), "attention": (bench.attention, 240), "step": (bench.step, 280)}
+def counters(check):
+    """By kernel what ncu says of it; where it may not, the time of the pass as a whole."""
+    try:
+        count(check, tool_of_cuda(check, "ncu"))
+    except Skipped as why:
+        if not check.place.on_device:
+            raise
+        with check.converse(check.place.program(cases.BENCH), "--interactive",
+                            env=check.place.environment) as program:
+            measured = check.figures["backward"] = bench.measure(program, cases.COUNTED)
+        raise Skipped(f"{why}; both grids together: {1e3 * measured['seconds']:.4g} ms") from None
+
+
+def count(check, tool):
+    code, out = check.run(tool, *cases.COUNTERS, check.place.program(cases.BENCH),
+                          *cases.COUNTED_WORDS)
+    if "ERR_NVGPUCTRPERM" in out:
+        raise Skipped("this machine's driver keeps its counters for administrators")
+    _, header, rows = out.partition('"ID"')
+    for row in csv.DictReader(io.StringIO(header + rows)):
+        grid = re.search(r"(Query|Key)Gradient", row.get("Kernel Name") or "")
+        if grid and row.get("Metric Name"):
+            value = f"{row['Metric Value']} {row['Metric Unit']}".strip()
+            check.figures.setdefault(grid[0], {})[row["Metric Name"]] = value
+    if code or check.figures.keys() != {"QueryGradient", "KeyGradient"}:
+        raise Failed(f"ncu: {last_line(out)}")
+
+
+# With the seconds of each, 26 minutes in all, in the order in which they say most soonest.
+STAGES = {"device": (device, 30), "kernels": (kernels, 240), "sanitizer": (sanitizer, 240),
+          "modules": (modules, 240), "attention": (bench.attention, 240), "losses": (losses, 100),
+          "step": (bench.step, 280), "counters": (counters, 120)}

@@ -17,6 +17,10 @@ struct DeviceIdentity {
 
 DeviceIdentity device_identity();
 
+/// Returns the bytes of the device's memory that nobody uses, this process included; 0: tensors are
+/// on the host.
+std::int64_t free_device_memory();
+
 /// Explains, before Kokkos is started, why this build's device cannot be used; empty: it can.
 std::string missing_device();
 

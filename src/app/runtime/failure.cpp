@@ -98,7 +98,9 @@ int with_threads(comm::Communicator& world, const std::function<void(comm::Commu
       settings.set_num_threads(threads->count());
     }
     if constexpr (kDeviceIsCuda) {
-      // A hardware queue for each communicator, and kernels loaded before one waits for a peer.
+      // A hardware queue for each communicator, and all kernels loaded before one of NCCL waits for
+      // a peer: loading may wait for the device. Lazily, a warm-up could not load them, because
+      // cuBLAS chooses its kernels by shapes, which differ from step to step.
       setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
       setenv("CUDA_MODULE_LOADING", "EAGER", 0);
       collectively(world, [] {

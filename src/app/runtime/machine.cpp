@@ -20,6 +20,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/exec/device_communicator.hpp"
+#include "cadenza/kernels/attention.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/device_identity.hpp"
 #include "cadenza/kernels/matmul.hpp"
@@ -160,9 +161,28 @@ std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace
 }
 
 template <typename Real>
+void warm_up(const AttentionShape& shape, AttentionKernel kernel) {
+  using Sum = Accumulator<Real>;
+  const auto query = static_cast<std::size_t>(shape.heads * shape.head_dim);
+  const auto key = static_cast<std::size_t>(shape.kv_heads * shape.head_dim);
+  const auto heads = static_cast<std::size_t>(shape.heads);
+  const Array<Real> q("q", query), dout("dout", query), k("k", key), v("v", key);
+  const Array<Sum> out("out", query), dq("dq", query), dk("dk", key), dv("dv", key);
+  const Array<Sum> lse("lse", heads), delta("delta", heads);
+  kernels::TaskList<Real> list;
+  list.kernel = kernel;
+  list.queries = {{{0, 1}, q.data(), out.data(), lse.data(), dout.data(), delta.data(), dq.data()}};
+  list.keys = {{{0, 1}, k.data(), v.data(), dk.data(), dv.data()}};
+  list.tasks = {{{0, {0, 1}, {0, 1}, {0, shape.heads}, Band::causal()}, 0, 0}};
+  kernels::attention_forward(shape, {}, list);
+  kernels::attention_backward(shape, {}, list);
+  fence();
+}
+
+template <typename Real>
 double matmul_rate(comm::Communicator& world) {
   world.barrier();
-  return peak_rate(Multiplier<Real>());
+  return kDeviceIsCuda ? usual_rate(Multiplier<Real>()) : peak_rate(Multiplier<Real>());
 }
 
 template <typename Real>
@@ -206,8 +226,8 @@ exec::MemoryLimit device_memory(comm::Communicator& world) {
   const std::vector<kernels::DeviceIdentity> devices = gather_devices(world);
   const kernels::DeviceIdentity& mine = devices[at(world.rank())];
   const auto sharing = std::ranges::count(devices, mine.uuid, &kernels::DeviceIdentity::uuid);
-  return {mine.bytes / sharing,
-          fmt::format("memory of {}{}", mine.name, sharing > 1 ? ", which ranks share" : "")};
+  return {kernels::free_device_memory() / sharing,
+          fmt::format("free memory of {}{}", mine.name, sharing > 1 ? ", which ranks share" : "")};
 }
 
 std::string role_name(const config::Experiment& experiment, Rank rank) {
@@ -221,6 +241,9 @@ std::string utc_now() {
   return fmt::format("{:%Y%m%dT%H%M%SZ}", fmt::gmtime(now));
 }
 
+template void warm_up<bfloat16>(const AttentionShape&, AttentionKernel);
+template void warm_up<float>(const AttentionShape&, AttentionKernel);
+template void warm_up<double>(const AttentionShape&, AttentionKernel);
 template double matmul_rate<bfloat16>(comm::Communicator&);
 template double matmul_rate<float>(comm::Communicator&);
 template double matmul_rate<double>(comm::Communicator&);
@@ -307,6 +330,23 @@ double peak_rate(const std::function<double(const PeakProduct&)>& seconds) {
     }
   }
   return peak;
+}
+
+double usual_rate(const std::function<double(const PeakProduct&)>& seconds) {
+  constexpr PeakProduct kProduct{8192, 8192};
+  constexpr int kPreparations = 2;
+  constexpr int kFewest = 3;
+  constexpr int kMost = 15;
+  std::vector<double> times;
+  double spent = 0;
+  for (int i = 0; i < kPreparations; ++i) seconds(kProduct);
+  while (std::ssize(times) < kFewest || (spent < 5 * kEnough && std::ssize(times) < kMost)) {
+    times.push_back(seconds(kProduct));
+    spent += times.back();
+  }
+  const auto middle = times.begin() + std::ssize(times) / 2;
+  std::ranges::nth_element(times, middle);
+  return kProduct.flops() / *middle;
 }
 
 void require_dtype(config::Dtype dtype, bool has_bfloat16, const std::string& host) {

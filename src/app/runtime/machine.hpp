@@ -54,7 +54,17 @@ struct PeakProduct {
 /// @param seconds  runs a product and returns its time
 double peak_rate(const std::function<double(const PeakProduct&)>& seconds);
 
+/// Returns the rate, in FLOP/s, of the median of products of 8192 x 8192: that of a device, whose
+/// clock a few products raise for a moment. Takes about a tenth of a second.
+double usual_rate(const std::function<double(const PeakProduct&)>& seconds);
+
 // --- This rank's machine ---
+
+/// Computes attention of one token in both directions: what its kernels allocate, pin and load once
+/// is there before messages are under way, for which a device could wait, and before free memory is
+/// asked for.
+template <typename Real>
+void warm_up(const AttentionShape& shape, AttentionKernel kernel);
 
 /// Describes this rank. Collective over `world`.
 trace::RankInfo describe_rank(comm::Communicator& world, const config::Experiment& experiment);
@@ -62,8 +72,8 @@ trace::RankInfo describe_rank(comm::Communicator& world, const config::Experimen
 /// Returns all ranks' descriptions, in rank order, on every rank.
 std::vector<trace::RankInfo> gather_ranks(comm::Communicator& world, const trace::RankInfo& mine);
 
-/// Returns the peak rate (see peak_rate) of this rank's matrix products in FLOP/s while all ranks
-/// multiply. Collective over `world`.
+/// Returns the rate of this rank's matrix products in FLOP/s while all ranks multiply: peak_rate()
+/// of a host, usual_rate() of a device. Collective over `world`.
 template <typename Real>
 double matmul_rate(comm::Communicator& world);
 
@@ -81,8 +91,9 @@ std::string announce_kernels(comm::Communicator& world, const AttentionShape& sh
 /// not be shared
 config::Transport announce_devices(comm::Communicator& world, const config::Run& run);
 
-/// Returns the memory of this rank's device, divided evenly among the ranks that share it; 0 bytes
-/// if tensors are in host memory. Collective.
+/// Returns the memory of this rank's device that is free, divided evenly among the ranks that share
+/// it; 0 bytes if tensors are in host memory. Collective. Call it once contexts, kernels and
+/// libraries have what they take (warm_up, matmul_rate); NCCL's buffers are in estimates.
 exec::MemoryLimit device_memory(comm::Communicator& world);
 
 std::string role_name(const config::Experiment& experiment, Rank rank);

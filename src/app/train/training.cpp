@@ -89,12 +89,13 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   const std::string remark = never_sparse(experiment_);
   if (world_.rank() == 0 && !remark.empty()) spdlog::warn("attention {}", remark);
   const config::Transport transport = announce_devices(world_, experiment_.run);
-  require_least_memory();
+  warm_up<Real>(config::attention_shape(experiment_.model), experiment_.attention.kernel);
   rank_info_ = describe_rank(world_, experiment_);
   rank_info_.attention_kernel = kernel;
   rank_info_.peak_flops = matmul_rate<Real>(world_);
   peak_flops_ = rank_info_.peak_flops;
   world_.all_reduce(std::span(&peak_flops_, 1), comm::Reduction::sum);
+  require_least_memory();
   recorder_.emplace(event_capacity(experiment_));
   tracer_.emplace(*recorder_, ledger_, experiment_.trace.events, experiment_.trace.memory);
   config::Experiment settled = experiment_;

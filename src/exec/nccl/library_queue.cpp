@@ -4,6 +4,7 @@
 #ifdef CADENZA_NCCL
 
 #include <cuda_runtime.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <cstdlib>
@@ -68,9 +69,11 @@ class LibraryQueue final : public Queue {
     // While this rank unwinds, a peer may be gone, and all that follows waits for peers; the
     // process ends soon anyway.
     if (std::uncaught_exceptions() > 0) return;
-    if (comm_ != nullptr) {
-      cudaStreamSynchronize(stream_);
-      ncclCommDestroy(comm_);
+    try {
+      disconnect();
+    } catch (const Error& error) {  // a peer is gone or hangs: the library must not wait for it
+      fmt::print(stderr, "cadenza: NCCL was not ended in order: {}\n", error.what());
+      ncclCommAbort(comm_);
     }
     for (const Ended& group : ended_) cudaEventDestroy(group.event);
     for (const cudaEvent_t event : free_) cudaEventDestroy(event);
@@ -179,6 +182,17 @@ class LibraryQueue final : public Queue {
     check(ncclCommInitRankConfig(&comm_, group_->size(), id, group_->rank(), &config),
           "ncclCommInitRank");
     wait_for_host("NCCL connection");
+  }
+
+  /// Ends the communicator: every wait is watched, as run.timeout says.
+  void disconnect() {
+    group_->wait_until("NCCL's last groups", [&] {
+      forget_done();
+      return ended_.empty();
+    });
+    check(ncclCommFinalize(comm_), "ncclCommFinalize");
+    wait_for_host("ncclCommFinalize");
+    check(ncclCommDestroy(comm_), "ncclCommDestroy");
   }
 
   void forget_done() {

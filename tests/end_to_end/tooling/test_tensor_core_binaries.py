@@ -197,3 +197,14 @@ def test_waits_that_move_past_the_exponentials_are_found(tmp_path):
     target, _, _ = compiled(tmp_path, "90a", folder / "sm90/cuda_kernels.cpp", hopper_name)
     code = instructions(target, hopper_name)["QueryGradient128"]
     assert exponentials_beside_products(code) < EXPONENTIALS["QueryGradient"]
+
+
+def test_queries_are_rotated_in_vectors_without_divisions_of_64_bits(tmp_path):
+    source = harness.ROOT / "kernels/device/rotation.cpp"
+    target, found, _ = compiled(tmp_path, "90a", source, lambda mangled: ("rotate", 256, 1))
+    code = instructions(target, lambda mangled: ("rotate", 256, 1))["rotate"]
+    assert found["rotate"]["spills"] == 0
+    loads = re.findall(r"\bLDG?\.E\S*\.128", code)
+    assert len(loads) >= 2 + 4, code  # a row's two halves; cos and sin
+    assert len(re.findall(r"\bSTG?\.E\S*\.128", code)) == 2
+    assert "CALL" not in code  # what a division of 64 bits is on a device

@@ -59,5 +59,26 @@ TEST(PeakRate, OfASlowMachineIsNotWaitedForLong) {
   EXPECT_LT(machine.now(), 0.12);
 }
 
+TEST(UsualRate, IsNotThatOfAMomentWithARaisedClock) {
+  MadeUp machine{.rate = 7e14, .preparation = 0.5};
+  int products = 0;
+  const auto with_boosts = [&](const PeakProduct& product) {
+    const double seconds = machine(product);
+    return ++products % 3 == 0 ? 0.8 * seconds : seconds;
+  };
+  EXPECT_NEAR(usual_rate(with_boosts), 7e14, 1e12);
+  EXPECT_LE(products, 17);
+}
+
+TEST(UsualRate, OfASlowDeviceIsNotWaitedForLong) {
+  int products = 0;
+  const auto slow = [&](const PeakProduct& product) {
+    ++products;
+    return product.flops() / 1e12;
+  };
+  EXPECT_NEAR(usual_rate(slow), 1e12, 1e9);
+  EXPECT_EQ(products, 5);
+}
+
 }  // namespace
 }  // namespace cadenza::app

@@ -52,8 +52,9 @@ struct RotatedCall {
     call.problem.rotations = call.rotations.data();
     call.problem.entries = call.entries.data();
     for (const kernels::device::Rotation& rotation : call.rotations) {
-      for (std::int64_t pair = 0; pair < rotation.pairs; ++pair) {
-        kernels::device::rotate_pair(EmulatedArithmetic(), call.problem, rotation, pair);
+      const auto parts = static_cast<std::uint32_t>(rotation.pairs / kernels::device::kNeighbours);
+      for (std::uint32_t part = 0; part < parts; ++part) {
+        kernels::device::rotate_pairs(EmulatedArithmetic(), call.problem, rotation, part);
       }
     }
   }
