@@ -21,8 +21,8 @@ from cadenza.time.imbalance import (
 )
 from cadenza.links.times import group_times, pair_times
 from cadenza.links.what_if import with_usual_links
-from cadenza.links.slow import SlowLink, slow_links
-from cadenza.graph.loads import operation_times
+from cadenza.links.slow import SlowLink, links, slow_links
+from cadenza.graph.loads import operation_loads, operation_times
 from cadenza.log import LOG
 from cadenza.time.parts import rank_totals, step_times, time_parts
 from cadenza.graph.pauses import pauses
@@ -32,6 +32,10 @@ from cadenza.time.roofline import attention_tasks
 from cadenza.read.run import EVENTS_AT_ONCE, Run, of_step
 from cadenza.causes.stragglers import persistent, stragglers, wait_causes
 from cadenza.time.typical import kinds_of_steps, step_features, typical
+from cadenza.causes.repair import Trouble, replayed
+from cadenza.causes.slowness import cells
+from cadenza.causes import troubles
+from cadenza.causes.verdicts import verdicts
 from cadenza.causes.what_if import COMMUNICATION_FREE, network_free, over_steps, what_if
 
 _REPLAYED = 24  # steps, at most
@@ -204,8 +208,10 @@ class Study:
             return {"stragglers": stragglers(events, self.ranks)}
         LOG.info("%s: causes in step %d", self.run.path, step)
         graph, machine = self.graph(step, events), self.run.machine
+        stood = pauses(graph)
         found = {"stragglers": stragglers(events, self.ranks, wait_causes(graph),
-                                          self._machine_seconds, pauses(graph)),
+                                          self._machine_seconds, stood),
+                 "pauses": stood,
                  "pair_times": pair_times(graph, machine),
                  "group_times": group_times(graph, machine)}
         if step in self.replayed_steps:
@@ -421,6 +427,41 @@ class Study:
         return slow_links(self.pair_times, self.group_times, known, seconds)
 
     @cached_property
+    def verdicts(self) -> pd.DataFrame:
+        """verdicts.verdicts(): who is to be repaired, why, since when, and what it saves."""
+        times = self.steady(self.step_times).set_index("step")["seconds"]
+        if not self.has_events:
+            return verdicts([], pd.Series(dtype=float), None, times, self.ranks, None)
+        steps = self.steady(self.steps)
+        paused = self.steady(self._frame("pauses"))
+        loads = self.steady(self._frame("loads"))
+        of_ranks = cells(loads, paused, self._machine_seconds)
+        facts = troubles.Facts(of_ranks, loads, paused, steps, times, self.ranks, self.slow_links,
+                               links(self.pair_times))
+        found = troubles.find(facts)
+        return verdicts(found, self._gaps, self._replay, times, self.ranks,
+                        lambda one: troubles.lost_by_phase(facts, one))
+
+    @property
+    def _gaps(self) -> pd.Series:
+        """Seconds between each steady step and the one before it, by step."""
+        times = self.step_times.set_index("step")
+        gaps = (times["begin_ns"] - times["end_ns"].shift()).dropna() / 1e9
+        return gaps[gaps.index.isin(self.steady_steps[1:])]
+
+    def _replay(self, found: list[Trouble], cases: np.ndarray) -> np.ndarray:
+        """Seconds of all steady steps by case, from those of them that are replayed."""
+        active = sorted({step for one in found for step in one.steps})
+        places = np.unique(np.linspace(0, len(active) - 1, min(len(active), _REPLAYED)).astype(int))
+        chosen = [active[place] for place in places]
+
+        def one(step: int) -> np.ndarray:
+            return replayed(self.graph(step), found, cases, self.run.machine)
+
+        seconds = np.array(list(mapped(one, chosen, self.run.event_count)))
+        return seconds.sum(axis=0) * len(active) / len(chosen)
+
+    @cached_property
     def _with_usual_links(self) -> list[pd.DataFrame]:
         """Scenarios of slow links, which are known when all steps have been looked at: only then
         are steps replayed once more."""
@@ -445,6 +486,7 @@ class Study:
 # What is made of the events of a step: (study, events) -> frame.
 _OF_EVENTS = {
     "work": lambda s, e: efficiency.work_rates(e),
+    "loads": lambda s, e: operation_loads(e, s.ranks),
     "operation_times": lambda s, e: operation_times(e),
     "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),
     "attention_passes": lambda s, e: pass_imbalance(stage_work(e, s._pipelines), s._pipelines),
@@ -455,4 +497,4 @@ _OF_PIECES = {
     "bubbles": lambda s, e, p, steps: pipeline_bubbles(e, steps, s.ranks, s.run.config, p),
     "overlap": lambda s, e, p, steps: efficiency.overlap(p, steps),
 }
-_OF_GRAPH = ("stragglers", "pair_times", "group_times", "what_if", "paths")
+_OF_GRAPH = ("stragglers", "pauses", "pair_times", "group_times", "what_if", "paths")

@@ -137,6 +137,7 @@ def scaled(graph: StepGraph, factor: float, rank: int | None = None, **where: st
         chosen &= graph.lanes.where(column, value)
     if rank is not None:
         chosen &= graph.lanes.ranks[graph.lanes.rank] == rank
+    chosen[graph.lanes.starts] = False
     own = np.where(chosen, graph.own * factor, graph.own)
     return float(graph.replayed_seconds(own=own)[0])
 

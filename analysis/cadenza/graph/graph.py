@@ -38,7 +38,8 @@ class StepGraph:
     meetings: Meetings  # that are as the recorded times allow
     ranks: pd.DataFrame  # Run.ranks() of those in `lanes`, in their order, and machine_seconds
     ready: np.ndarray  # per meeting: when its last rank posted
-    own: np.ndarray  # per node: how long it takes without waiting
+    own: np.ndarray  # per node: how long it takes without waiting; of a rank's first node how much
+    # later than the first rank it begins
     rest: np.ndarray  # per node: what it takes after what it waited for is there
     transfer: np.ndarray  # per end of a meeting: from when all have posted to the data's arrival
     pause: np.ndarray  # per node: ns of `own`, of waits of `rest`, for which the rank stood still
@@ -84,8 +85,6 @@ class StepGraph:
         own, rest, transfer = (a if a.ndim == 2 else a[:, None] for a in given)
         cases = max(own.shape[1], rest.shape[1], transfer.shape[1])
         before, own, rest = self._before, own[nodes.vertex], rest[nodes.vertex]
-        starts = nodes.place[self._starts]
-        own[starts], rest[starts] = self.lanes.end[self._starts][:, None], 0
         offset = self._offsets[self._posts.order][:, None]
         delay = transfer[self._ends.order]
         time = np.zeros((len(before) + 1, cases))  # the last row is what is before the first nodes
@@ -127,17 +126,12 @@ class StepGraph:
         return split_places(found, len(self.own))
 
     @cached_property
-    def _starts(self) -> np.ndarray:
-        """Nodes that are the first of their ranks."""
-        return np.flatnonzero(np.append(True, self.lanes.rank[1:] != self.lanes.rank[:-1]))
-
-    @cached_property
     def _before(self) -> np.ndarray:
         """Per place of a node the place of the one before it; of its rank's first the number of
         places."""
         place = self._places[0].place
         before = np.append(-1, place[:-1])
-        before[self._starts] = len(place)
+        before[self.lanes.starts] = len(place)
         return before[self._places[0].vertex]
 
     @cached_property
@@ -189,6 +183,7 @@ def build(events: pd.DataFrame, steps: pd.DataFrame, ranks: pd.DataFrame, step: 
     rest = lanes.end - there
     others = held(lanes, pause, found, ready, arrival - least)
     pause = np.minimum(pause, np.where(own > 0, own, rest))
+    own[lanes.starts], rest[lanes.starts] = lanes.end[lanes.starts], 0
     return StepGraph(step, lanes, found, places, ready, own, rest, transfer, pause, pause_event,
                      others)
 

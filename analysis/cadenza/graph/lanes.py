@@ -55,6 +55,11 @@ class Lanes:
         return one_of(self.events[column], *values)[self.event] & (self.event >= 0)
 
     @cached_property
+    def starts(self) -> np.ndarray:
+        """Nodes that are the first of their ranks."""
+        return np.flatnonzero(np.append(True, self.rank[1:] != self.rank[:-1]))
+
+    @cached_property
     def message_ends(self) -> pd.DataFrame:
         """both_ends() of the messages between ranks."""
         return both_ends(message_ends(self.events))

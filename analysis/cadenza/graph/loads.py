@@ -24,7 +24,7 @@ _NORMAL_MAD = 0.6745  # median absolute deviation of a standard normal
 
 def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """@returns step, phase, category, name, rank, peers (number of the group), seconds, variance,
-             flops (of copies, which have none: bytes)
+             still (seconds without a core), flops (of copies, which have none: bytes)
 
     A rank's seconds of an operation in a step, without the collectives of a tensor group in it, and
     their variance().
@@ -32,7 +32,9 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     inner = inside_computation(events)
     working = one_of(events["category"], *WORK) & one_of(events["lane"], "compute")
     events = events.assign(seconds=(events["end_ns"] - events["begin_ns"]) / 1e9)
-    part = events.loc[working, ["step", "phase", "category", "name", "rank", "seconds", "flops"]]
+    columns = ["step", "phase", "category", "name", "rank", "seconds", "flops", "still_ns"]
+    part = events.loc[working, columns]
+    part["still"] = part.pop("still_ns").clip(lower=0) / 1e9
     part.loc[part["category"] == "data", "flops"] = 1.0  # reading has none: by its times
     copies = (part["category"] == "compute_other") & (part["flops"] == 0)
     part["flops"] = part["flops"].where(~copies, events.loc[working, "bytes"].astype(float))
@@ -42,7 +44,7 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     part = part[part["phase"].isin(PHASES_OF_WORK)]
     keys = ["step", "phase", "category", "name", "rank"]
     part["variance"] = variance(part["seconds"], part["flops"], [part[key] for key in keys])
-    values = ["seconds", "variance", "flops"]
+    values = ["seconds", "variance", "still", "flops"]
     sums = part.groupby(keys, observed=True, sort=True)[values].sum().reset_index()
     for column in ("category", "name"):
         sums[column] = sums[column].astype(object)

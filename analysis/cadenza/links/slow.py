@@ -42,11 +42,6 @@ class SlowLink:
     explanation: str
 
     @property
-    def scenario(self) -> str:
-        """Its name in what_if()."""
-        return f"{self.name} at the usual rate"
-
-    @property
     def known(self) -> bool:
         return len(self.pairs) == 1
 

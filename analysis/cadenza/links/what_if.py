@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -14,61 +16,74 @@ from cadenza.read.machine import Machine
 from cadenza.read.partners import collective_members
 from cadenza.links.wires import Ports, message_numbers, wires
 
+USUAL_LINKS = "slow links at the usual rate"
 _SUMS, _MEETS = "reduce_gradients_message", "reduce_gradients"
 
 
 def with_usual_links(
-    graph: StepGraph, machine: Machine | None, slow: list[SlowLink]
+    graph: StepGraph, machine: Machine | None, slow: Sequence[SlowLink]
 ) -> pd.DataFrame:
-    """A row per slow link, in the columns of what_if().
+    """A row in the columns of what_if(), where there are slow links: all of them at once, as those
+    that are used side by side hide one another."""
+    columns = ["scenario", "rank", "seconds", "saved_seconds", "explanation"]
+    if not slow:
+        return pd.DataFrame(columns=columns)
+    transfer = graph.transfer - earlier_transfers(graph, machine, slow)
+    seconds = float(graph.replayed_seconds(transfer=transfer)[0])
+    text = slow[0].explanation + (f"; and {len(slow) - 1} more" if len(slow) > 1 else "")
+    return pd.DataFrame([(USUAL_LINKS, -1, seconds, graph.seconds - seconds, text)],
+                        columns=columns)
+
+
+def earlier_transfers(
+    graph: StepGraph, machine: Machine | None, slow: Sequence[SlowLink]
+) -> np.ndarray:
+    """Per end of a meeting the ns by which its data would be there earlier.
 
     Messages take their turns at ports anew, and sums of gradients one after the other: what stood
     behind a slow transfer is earlier, too.
     """
-    columns = ["scenario", "rank", "seconds", "saved_seconds", "explanation"]
-    if not slow:
-        return pd.DataFrame(columns=columns)
     by_event = _save_messages(graph, machine, slow)
-    for case, one in enumerate(slow):
-        for group in one.groups:
-            _save_collectives(graph, machine, one, group, by_event[:, case])
-    saved = by_event[graph.meetings.end_event]  # (ends, cases): ns by which its data is earlier
-    transfer = graph.transfer[:, None] - saved
-    seconds = graph.replayed_seconds(transfer=transfer)
-    rows = [
-        (one.scenario, -1, value, graph.seconds - value, one.explanation)
-        for one, value in zip(slow, seconds, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=columns)
+    shares: dict[Group, float] = {}
+    for link in slow:
+        for group in link.groups:
+            shares[group] = min(link.share, shares.get(group, 1.0))
+    for group, share in shares.items():
+        _save_collectives(graph, machine, share, group, by_event)
+    return by_event[graph.meetings.end_event]
 
 
-def _save_messages(graph: StepGraph, machine: Machine | None, slow: list[SlowLink]) -> np.ndarray:
-    """Per event and slow link: ns by which a message would be there earlier; 0 where it is not
-    known which link is slow."""
-    by_event = np.zeros((len(graph.lanes.events), len(slow)))
-    known = [case for case, link in enumerate(slow) if link.known]
+def _save_messages(
+    graph: StepGraph, machine: Machine | None, slow: Sequence[SlowLink]
+) -> np.ndarray:
+    """Per event the ns by which a message would be there earlier; 0 where it is not known which
+    link is slow."""
+    by_event = np.zeros(len(graph.lanes.events))
+    known = [link for link in slow if link.known]
     frame = wires(graph, machine) if known else pd.DataFrame()
     if frame.empty:
         return by_event
     ends = message_numbers(graph)
-    mine = np.stack([_goes_over(frame, slow[case]) for case in known], axis=1)
-    share = np.array([slow[case].share for case in known])
+    share = np.ones(len(frame))
+    for link in known:
+        share = np.where(_goes_over(frame, link), np.minimum(share, link.share), share)
     if not graph.lanes.events["simulated"].iloc[frame["event"].iloc[0]]:
-        for case, chosen in zip(known, mine.T, strict=True):
-            rows = ends.loc[ends["message"].isin(frame.loc[chosen, "message"]), "event"]
-            at = np.isin(graph.meetings.end_event, rows)
-            taken = np.maximum(graph.transfer[at], 0)
-            by_event[graph.meetings.end_event[at], case] = taken * (1 - slow[case].share)
+        of_message = pd.Series(share, index=frame["message"])
+        of_event = ends.set_index("event")["message"].map(of_message)
+        at = pd.Series(graph.meetings.end_event).map(of_event).fillna(1.0).to_numpy()
+        by_event[graph.meetings.end_event] = np.maximum(graph.transfer, 0) * (1 - at)
         return by_event
     ports = Ports(frame, machine)
-    alone = ports.alone(frame["there_ns"].to_numpy(float))[:, None]
+    alone = ports.alone(frame["there_ns"].to_numpy(float))
     usual = alone * share
     if machine is not None:
         rate = machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]
-        usual = (frame["bytes"].to_numpy() / rate * 1e9)[:, None]
-    saved = np.zeros((int(frame["message"].max()) + 1, len(known)))
-    saved[frame["message"]] = ports.there(alone) - ports.there(np.where(mine, usual, alone))
-    by_event[np.ix_(ends["event"], known)] = saved[ends["message"]]
+        usual = frame["bytes"].to_numpy() / rate * 1e9
+    both = np.stack([alone, np.where(share < 1, usual, alone)], axis=1)
+    there = ports.there(both)
+    saved = np.zeros(int(frame["message"].max()) + 1)
+    saved[frame["message"]] = there[:, 0] - there[:, 1]
+    by_event[ends["event"]] = saved[ends["message"]]
     return by_event
 
 
@@ -79,13 +94,15 @@ def _goes_over(frame: pd.DataFrame, link: SlowLink) -> np.ndarray:
 
 
 def _save_collectives(
-    graph: StepGraph, machine: Machine | None, link: SlowLink, group: Group, by_event: np.ndarray
+    graph: StepGraph, machine: Machine | None, link_share: float, group: Group,
+    by_event: np.ndarray,
 ) -> None:
+    """@param link_share  of the usual rate, where the group's own times do not tell"""
     frame = group_collectives(graph, machine)
     frame = frame[of_group(frame, group)]
     taken = frame["end_ns"] - frame["begin_ns"]
     share = (frame["usual"].sum() / frame.loc[frame["usual"].notna(), "seconds"].sum()) or 1.0
-    share = link.share if np.isnan(share) else min(share, 1.0)
+    share = link_share if np.isnan(share) else min(share, 1.0)
     usual = (frame["usual"] * 1e9).fillna(taken * share).clip(upper=taken)
     saved = (taken - usual).where((frame["bytes"] > 0) | (frame["name"] != _MEETS), 0.0)
     sums = frame[frame["name"] == _SUMS]

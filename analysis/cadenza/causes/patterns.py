@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In which steps something is wrong: from the first on or from some step on, in some, more and more.
+
+A series is explained by the model that leaves least, with a price for each of its parameters
+(Schwarz, 1978); what it leaves is explained once more, as one thing may hide another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+STEADY, RISING, ONCE, PERIODIC, INTERMITTENT, IN_TURN = (
+    "steady", "rising", "once", "periodic", "intermittent", "in turn")
+_LEAST = 0.015  # of the usual time: less is not looked for
+_SURE = 5.0  # standard deviations
+_MOST = 3  # patterns of a series
+_GROWS = 0.5  # of its mean level: a ramp rises by more over its steps
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """`level` is what it adds in each step of the series, 0 outside `active`."""
+
+    trend: str
+    active: np.ndarray  # (steps,) of bool
+    level: np.ndarray
+
+
+def patterns(level: np.ndarray, noise: float) -> list[Pattern]:
+    """@param level  per step how much more than usual, 0: as usual
+    @param noise  standard deviation of a step
+    """
+    found: list[Pattern] = []
+    left = np.asarray(level, float)
+    while len(found) < _MOST and (one := _pattern(left, noise)) is not None:
+        found.append(one)
+        left = left - one.level
+    return found
+
+
+def _pattern(level: np.ndarray, noise: float) -> Pattern | None:
+    steps = len(level)
+    hot = level > max(_LEAST, _SURE * noise)
+    models = [("constant", np.ones(steps, bool), 1.0)]
+    models += [("constant", np.arange(steps) >= k, 2.0) for k in range(1, steps)]
+    if hot.any():
+        models.append(("constant", hot, 1.0 + (np.diff(hot, prepend=False) & hot).sum()))
+    fits = [(active, np.where(active, level[active].mean(), 0.0), price)
+            for _, active, price in models]
+    ramp = _ramp(level, noise)
+    if ramp is not None:
+        fits.append((ramp > 0, ramp, 2.0))
+    # A level that is far above the noise varies by more than the noise.
+    spread = max(noise, _LEAST / 3)
+    cost = [((level - fit) ** 2).sum() / spread**2 + price * np.log(steps + 1.0)
+            for _, fit, price in fits]
+    best = int(np.argmin(cost))
+    active, fit, _ = fits[best]
+    mean = fit[active].mean() if active.any() else 0.0
+    sure = mean * np.sqrt(active.sum()) > _SURE * noise
+    if mean < _LEAST or not sure or cost[best] >= (level**2).sum() / spread**2:
+        return None
+    rises = ramp is not None and fit is ramp
+    return Pattern(RISING if rises else trend_of(active), active, fit)
+
+
+def _ramp(level: np.ndarray, noise: float) -> np.ndarray | None:
+    """The line that fits best, where it rises."""
+    steps = len(level)
+    if steps < 4:
+        return None
+    slope, begin = np.polyfit(np.arange(steps), level, 1)
+    line = np.clip(begin + slope * np.arange(steps), 0, None)
+    error = noise / np.sqrt(steps * (steps**2 - 1) / 12)
+    rises = slope > _SURE * error and slope * (steps - 1) > _GROWS * line.mean()
+    return line if rises else None
+
+
+def trend_of(active: np.ndarray) -> str:
+    where = np.flatnonzero(active)
+    if active.all() or (len(where) > 1 and where[-1] == len(active) - 1
+                        and len(where) == len(active) - where[0]):
+        return STEADY
+    if len(where) == 1:
+        return ONCE
+    apart = np.unique(np.diff(where))
+    return PERIODIC if len(where) > 2 and len(apart) == 1 and apart[0] > 1 else INTERMITTENT

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a step would have taken, had several things been repaired together: by replay.
+
+One at a time, causes hide one another: of two slow ranks neither repair saves anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cadenza.graph.graph import StepGraph
+from cadenza.graph.lanes import COMPUTE
+from cadenza.links.slow import SlowLink
+from cadenza.links.what_if import earlier_transfers
+from cadenza.read.machine import Machine
+
+SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK = (
+    "slow", "no core", "paused", "work", "input", "late start", "link")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with some ranks in some steps.
+
+    `excess` is by (rank, step): of `slow` and `no core` the share of their computing time in
+    `phases` that is too much, of `work` the share that is for work beyond that of its peers; of
+    `late start` and `input` seconds; of pauses it is not looked at, the trace knows them.
+    """
+
+    cause: str
+    members: tuple[int, ...]
+    steps: tuple[int, ...]
+    trend: str
+    phases: tuple[str, ...]
+    excess: dict[tuple[int, int], float] = field(default_factory=dict)
+    links: tuple[SlowLink, ...] = ()
+
+
+def replayed(
+    graph: StepGraph, troubles: Sequence[Trouble], cases: np.ndarray, machine: Machine | None
+) -> np.ndarray:
+    """Seconds of the step in each case. @param cases  (cases, troubles) of bool: what is repaired"""
+    mine = [number for number, one in enumerate(troubles) if graph.step in one.steps]
+    seconds = np.full(len(cases), graph.seconds)
+    if not mine:
+        return seconds
+    # Cases that repair the same here are one.
+    chosen, case_of = np.unique(cases[:, mine], axis=0, return_inverse=True)
+    saved = [_saved(graph, troubles[number], machine) for number in mine]
+    own, rest, transfer = (
+        np.stack([part - sum((s[i] for s, on in zip(saved, case, strict=True) if on),
+                             np.zeros(len(part))) for case in chosen], axis=1)
+        for i, part in enumerate((graph.own, graph.rest, graph.transfer))
+    )
+    found = graph.replayed_seconds(np.maximum(own, 0), np.maximum(rest, 0), transfer)
+    return found[case_of.ravel()]
+
+
+def _saved(graph: StepGraph, trouble: Trouble, machine: Machine | None) -> tuple[np.ndarray, ...]:
+    """ns that the repair takes off `own`, `rest` and `transfer` of the graph."""
+    own, rest = np.zeros(len(graph.own)), np.zeros(len(graph.rest))
+    transfer = np.zeros(len(graph.transfer))
+    lanes = graph.lanes
+    world = lanes.ranks[lanes.rank]
+    members = np.isin(world, trouble.members)
+    if trouble.cause == LINK:
+        transfer = earlier_transfers(graph, machine, trouble.links)
+    elif trouble.cause == PAUSED:
+        works = graph.own > 0
+        own = np.where(members & works, graph.pause, 0.0)
+        rest = np.where(members & ~works, graph.pause, 0.0)
+        paused = set(world[graph.pause > 0].tolist())
+        transfer = graph.held if paused <= set(trouble.members) else transfer
+    else:
+        excess = np.zeros(len(world))
+        for rank in trouble.members:
+            excess[world == rank] = trouble.excess.get((rank, graph.step), 0.0)
+        if trouble.cause == LATE_START:
+            own[lanes.starts] = excess[lanes.starts] * 1e9
+        elif trouble.cause == INPUT:
+            reads = members & lanes.where("category", "data")
+            count = np.bincount(lanes.rank[reads], minlength=len(lanes.ranks))
+            own = np.where(reads, excess * 1e9 / np.maximum(count, 1)[lanes.rank], 0.0)
+        else:
+            computes = members & lanes.where("category", *COMPUTE) & _of(graph, trouble.phases)
+            own = np.where(computes, (graph.own - graph.pause) * excess, 0.0)
+    return own, rest, transfer
+
+
+def _of(graph: StepGraph, phases: tuple[str, ...]) -> np.ndarray:
+    known = (*phases, "recompute") if "backward" in phases else phases
+    return graph.lanes.where("phase", *known)
+
+
+def gains(seconds: np.ndarray, cases: np.ndarray) -> np.ndarray:
+    """How much each repair saves where it is the first, and where it is the last: the mean.
+
+    @param seconds  (cases,) sums over the steps of `orders()`
+    """
+    count = cases.shape[1]
+    alone = seconds[0] - seconds[1 : count + 1]
+    last = seconds[count + 2 :] - seconds[count + 1]
+    return (alone + last) / 2
+
+
+def first_and_last(count: int) -> np.ndarray:
+    """Cases of gains(): nothing, each alone, all, all but each."""
+    each = np.eye(count, dtype=bool)
+    return np.concatenate([np.zeros((1, count), bool), each, np.ones((1, count), bool), ~each])
+
+
+def in_order(order: np.ndarray) -> np.ndarray:
+    """Cases in which the first 0, 1, 2, ... of `order` are repaired."""
+    place = np.empty(len(order), int)
+    place[order] = np.arange(len(order))
+    return place[None, :] < np.arange(len(order) + 1)[:, None]

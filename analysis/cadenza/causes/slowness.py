@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long every rank computed in every step, and how long it should have.
+
+What is usual is not the median: where a node or all ranks are slow, that is one of the slow. It is
+the pace of the fastest group of ranks and steps that are alike (their lowest mode), or, of a
+simulated run, what the machine file gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cadenza.graph.loads import PHASES_OF_WORK
+
+_FAST = 0.2  # share of ranks and steps that must be alike to be what is usual
+_ALIKE = 0.04  # logarithm of time over usual time: ranks and steps within it are alike
+_LEAST_NOISE = 0.003
+_MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Seconds by phase (forward, backward, optimizer), rank and step: (phases, ranks, steps)."""
+
+    ranks: np.ndarray
+    steps: np.ndarray
+    run: np.ndarray  # with a core, without pauses
+    fair: np.ndarray  # what that usually takes
+    still: np.ndarray  # without a core, but for pauses
+    noise: np.ndarray  # (phases,): standard deviation of log(run / fair) where nothing is wrong
+
+
+def cells(loads: pd.DataFrame, paused: pd.DataFrame, machine: pd.Series) -> Cells:
+    """@param loads    loads.operation_loads() of all steps
+    @param paused   pauses.pauses() of them
+    @param machine  seconds that the machine gives a rank's computation, by (step, rank); 0: not
+                    known
+    """
+    rows = loads[loads["category"] != "data"]
+    rows = _without_pauses(rows, paused)
+    ranks, steps = np.unique(rows["rank"]), np.unique(rows["step"])
+    cell = (np.searchsorted(ranks, rows["rank"]) * len(steps)
+            + np.searchsorted(steps, rows["step"]))
+    count = len(ranks) * len(steps)
+    fair = _fair(rows, cell, count)
+    phase = pd.Categorical(rows["phase"], categories=PHASES_OF_WORK).codes.astype(np.int64)
+    shape = (len(PHASES_OF_WORK), len(ranks), len(steps))
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.bincount(phase * count + cell, values, minlength=np.prod(shape)).reshape(shape)
+
+    run, usual = summed(rows["run"].to_numpy()), summed(fair)
+    given = machine.reindex(pd.MultiIndex.from_product([steps, ranks])).fillna(0.0)
+    given = given.to_numpy().reshape(len(steps), len(ranks)).T
+    whole = usual.sum(axis=0)
+    usual *= np.where((given > 0) & (whole > 0), given / np.where(whole > 0, whole, 1.0), 1.0)
+    level = _log_ratio(run.sum(axis=0), usual.sum(axis=0))
+    healthy = lowest_mode(level.ravel()).reshape(level.shape)
+    return Cells(ranks, steps, run, usual, summed(rows["still"].to_numpy()),
+                 np.array([_spread(_log_ratio(*pair)[healthy]) for pair in zip(run, usual)]))
+
+
+def _without_pauses(rows: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
+    """With `run` and `still`: seconds with and without a core beside pauses."""
+    keys = ["step", "phase", "category", "name", "rank"]
+    lost = 0.0
+    if len(paused):
+        sums = paused.groupby(keys)["seconds"].sum().rename("lost")
+        lost = rows.join(sums, on=keys)["lost"].fillna(0.0)
+    still = (rows["still"] - lost).clip(lower=0)
+    return rows.assign(still=still, run=(rows["seconds"] - lost - still).clip(lower=0))
+
+
+def _fair(rows: pd.DataFrame, cell: np.ndarray, count: int) -> np.ndarray:
+    """Seconds that each row usually takes.
+
+    Operations that have FLOPs (or bytes) are compared by their time for each with all ranks that do
+    the same, of whatever stage; others by their time with peers of the same role and stage. What a
+    rank alone does is taken to be as slow as what else it does; where that is nothing, its own
+    fast steps are usual.
+    """
+    amount = rows["flops"].where(rows["flops"] > 0, 1.0).to_numpy()
+    peers = rows["peers"].where(rows["flops"] <= 0, -1)
+    operation = rows.assign(peers=peers).groupby(["phase", "category", "name", "peers"]).ngroup()
+    run = rows["run"].to_numpy()
+    pace = pd.Series(run / amount)
+    operation = pd.Series(operation.to_numpy())
+    shared = pd.Series(rows["rank"].to_numpy()).groupby(operation).transform("nunique") > 1
+    shared |= ~pd.Series(cell).isin(cell[shared.to_numpy()])
+    first = amount * pace.groupby(operation).transform(lambda v: v.quantile(_FAST)).to_numpy()
+
+    def level_of(fair: np.ndarray) -> np.ndarray:
+        some = shared.to_numpy()
+        sums = (np.bincount(cell[some], v[some], minlength=count) for v in (run, fair))
+        return _log_ratio(*sums)
+
+    healthy = lowest_mode(level_of(first))[cell]
+    usual = pace.where(healthy).groupby(operation).transform("median")
+    fair = np.where(usual.notna(), amount * usual, first)
+    return np.where(shared, fair, run / np.exp(level_of(fair))[cell])
+
+
+def lowest_mode(level: np.ndarray) -> np.ndarray:
+    """Which values belong to the lowest group that has a fifth of all within _ALIKE."""
+    known = np.sort(level[np.isfinite(level)])
+    if not len(known):
+        return np.zeros(len(level), bool)
+    within = np.searchsorted(known, known + _ALIKE, side="right") - np.arange(len(known))
+    first = int(np.argmax(within >= max(1.0, _FAST * len(known))))
+    middle = np.median(known[first : first + within[first]])
+    return np.abs(level - middle) <= _ALIKE
+
+
+def _log_ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """0 where either is nothing."""
+    both = (one > 0) & (other > 0)
+    return np.log(np.where(both, one, 1.0) / np.where(both, other, 1.0))
+
+
+def _spread(values: np.ndarray) -> float:
+    if not len(values):
+        return _LEAST_NOISE
+    return max(_MAD * float(np.median(np.abs(values - np.median(values)))), _LEAST_NOISE)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong in a run: which ranks or links, why, and in which steps. What it costs is left to
+verdicts.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from cadenza.causes.patterns import IN_TURN, INTERMITTENT, ONCE, PERIODIC, STEADY, patterns, trend_of
+from cadenza.causes.repair import (
+    INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble,
+)
+from cadenza.causes.slowness import Cells
+from cadenza.graph.loads import PHASES_OF_WORK
+from cadenza.links.slow import SlowLink
+
+_LEAST = 0.002  # of a step: what takes less is not looked at
+_SURE = 5.0  # standard deviations
+_NOTICED = 0.015  # of what is usual
+_LATE = 0.01  # of a step: a rank that begins later, or reads for longer, is late
+_ALWAYS = 6.0  # standard errors by which a rank has more work than its peers, in every step
+_MORE = 0.08  # of its peers' work: less more is not worth a word
+_SAME_STEPS = 0.7  # of the steps of two ranks, what both have
+_MOST_LINKS = 0.5  # of a node's links, what must be slow for its adapter to be
+_STAND_STILL = 0.03  # of its computing time, what a rank has no core for
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What troubles are found in: frames of the steady steps."""
+
+    cells: Cells
+    loads: pd.DataFrame  # loads.operation_loads()
+    paused: pd.DataFrame  # pauses.pauses()
+    steps: pd.DataFrame  # Run.steps()
+    step_seconds: pd.Series  # by step
+    ranks: pd.DataFrame  # Run.ranks()
+    links: list[SlowLink]
+    pairs: pd.DataFrame  # slow.links()
+
+
+def find(facts: Facts) -> list[Trouble]:
+    """Of every cause; one cause at one time is one trouble, however many ranks have it."""
+    found = []
+    for each in (_slow(facts), _without_core(facts), _paused(facts), _late_input(facts),
+                 _late_start(facts), _more_work(facts)):
+        found += _in_turn(_together(list(each)))
+    return [*found, *_links(facts)]
+
+
+def _slow(facts: Facts) -> Iterable[Trouble]:
+    """Ranks that take longer for the same work, while they have a core."""
+    cells = facts.cells
+    level = _log(cells.run, cells.fair)
+    with_core = 1 - _share_without_core(cells)
+    for rank in range(len(cells.ranks)):
+        phases = [phase for phase in range(len(PHASES_OF_WORK))
+                  if _is_slow(level[phase, rank], cells.noise[phase])
+                  and _excess(cells, phase, rank) > _LEAST * facts.step_seconds.sum()]
+        if not phases:
+            continue
+        run, fair = cells.run[phases, rank], cells.fair[phases, rank]
+        weight = fair.sum(axis=1) / fair.sum()
+        noise = float(np.sqrt(((cells.noise[phases] * weight) ** 2).sum()))
+        left = np.ones(len(cells.steps))
+        for one in patterns(_log(run.sum(axis=0), fair.sum(axis=0)), noise):
+            share = left * (1 - np.exp(-one.level))
+            left = left - share
+            names = tuple(PHASES_OF_WORK[phase] for phase in phases)
+            yield _trouble(SLOW, facts, rank, one.active, one.trend, names,
+                           share * with_core[rank])
+
+
+def _is_slow(level: np.ndarray, noise: float) -> bool:
+    mean = level.mean() * np.sqrt(len(level))
+    return bool(level.max() > max(_NOTICED, _SURE * noise)
+                or (level.mean() > _NOTICED and mean > _SURE * noise))
+
+
+def _excess(cells: Cells, phase: int, rank: int) -> float:
+    return float(np.clip(cells.run[phase, rank] - cells.fair[phase, rank], 0, None).sum())
+
+
+def _share_without_core(cells: Cells) -> np.ndarray:
+    """Of the computing time, by rank and step."""
+    still, whole = cells.still.sum(axis=0), (cells.still + cells.run).sum(axis=0)
+    return np.where(whole > 0, still / np.where(whole > 0, whole, 1.0), 0.0)
+
+
+def _without_core(facts: Facts) -> Iterable[Trouble]:
+    share = _share_without_core(facts.cells)
+    for rank, mine in enumerate(share):
+        active = mine > _STAND_STILL
+        if active.any():
+            yield _trouble(NO_CORE, facts, rank, active, trend_of(active), PHASES_OF_WORK, mine)
+
+
+def _paused(facts: Facts) -> Iterable[Trouble]:
+    cells, paused = facts.cells, facts.paused
+    for rank in sorted(set(paused["rank"])):
+        mine = paused[paused["rank"] == rank]
+        seconds = mine.groupby("step")["seconds"].sum().reindex(cells.steps).fillna(0.0).to_numpy()
+        active = seconds > _LEAST * facts.step_seconds.mean()
+        if active.any():
+            phases = tuple(sorted(set(mine["phase"])))
+            yield _trouble(PAUSED, facts, int(np.searchsorted(cells.ranks, rank)), active,
+                           trend_of(active), phases, seconds)
+
+
+def _late_input(facts: Facts) -> Iterable[Trouble]:
+    """Ranks that read their documents for longer than is usual."""
+    cells, reads = facts.cells, facts.loads[facts.loads["category"] == "data"]
+    seconds = reads.pivot_table(index="rank", columns="step", values="seconds", aggfunc="sum")
+    seconds = seconds.reindex(index=cells.ranks, columns=cells.steps).fillna(0.0).to_numpy()
+    late = np.clip(seconds - np.quantile(seconds, 0.25), 0, None)
+    yield from _seconds(INPUT, facts, late, ("forward",))
+
+
+def _late_start(facts: Facts) -> Iterable[Trouble]:
+    cells = facts.cells
+    begins = facts.steps.pivot_table(index="rank", columns="step", values="begin_ns")
+    begins = begins.reindex(index=cells.ranks, columns=cells.steps)
+    late = (begins - begins.min()).fillna(0.0).to_numpy() / 1e9
+    usual = np.median(late[late <= np.quantile(late, 0.75)])
+    yield from _seconds(LATE_START, facts, np.clip(late - usual, 0, None), ("between steps",))
+
+
+def _seconds(
+    cause: str, facts: Facts, late: np.ndarray, phases: tuple[str, ...]
+) -> Iterable[Trouble]:
+    """@param late  seconds, (ranks, steps)"""
+    for rank, mine in enumerate(late):
+        active = mine > _LATE * facts.step_seconds.mean()
+        if active.any():
+            yield _trouble(cause, facts, rank, active, trend_of(active), phases, mine)
+
+
+def _more_work(facts: Facts) -> Iterable[Trouble]:
+    """Ranks whose documents give them more work than the ranks in their place of the other data
+    replicas have, in every step. Whom the placement gives more is not to blame."""
+    cells = facts.cells
+    work = cells.fair.sum(axis=0)
+    places = facts.ranks.set_index("rank").reindex(cells.ranks)
+    peers = places.groupby(["role", "pipeline", "tensor", "context"]).ngroup().to_numpy()
+    for rank, mine in enumerate(work):
+        others = work[(peers == peers[rank]) & (np.arange(len(work)) != rank)]
+        if not len(others) or len(cells.steps) < 3 or not (mine > 0).all():
+            continue
+        more = _log(mine, np.median(others, axis=0))
+        error = max(float(more.std(ddof=1)), 0.001) / np.sqrt(len(more))
+        if more.min() > _MORE and more.mean() > _ALWAYS * error:
+            yield _trouble(WORK, facts, rank, np.ones(len(more), bool), STEADY, PHASES_OF_WORK,
+                           1 - np.exp(-more))
+
+
+def _trouble(
+    cause: str, facts: Facts, rank: int, active: np.ndarray, trend: str, phases: tuple[str, ...],
+    excess: np.ndarray,
+) -> Trouble:
+    """@param rank  its index in the cells"""
+    steps = tuple(int(step) for step in facts.cells.steps[active])
+    number = int(facts.cells.ranks[rank])
+    return Trouble(cause, (number,), steps, trend, phases,
+                   {(number, step): float(value)
+                    for step, value in zip(steps, excess[active], strict=True)})
+
+
+def _together(each: list[Trouble]) -> list[Trouble]:
+    """Ranks that have it in the same steps as one."""
+    groups: list[list[Trouble]] = []
+    for one in sorted(each, key=lambda t: -len(t.steps)):
+        mine = set(one.steps)
+        for group in groups:
+            both = set(group[0].steps)
+            free = one.members[0] not in {t.members[0] for t in group}
+            if free and len(mine & both) >= _SAME_STEPS * len(mine | both):
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    return [_joined(group) for group in groups]
+
+
+def _joined(group: list[Trouble]) -> Trouble:
+    """What most of the ranks have."""
+    if len(group) == 1:
+        return group[0]
+    steps = pd.Series([step for one in group for step in one.steps]).value_counts()
+    chosen = tuple(sorted(int(s) for s in steps.index[steps >= len(group) / 2]))
+    trend = pd.Series([one.trend for one in group]).mode().iloc[0]
+    phases = pd.Series([one.phases for one in group]).mode().iloc[0]
+    members = tuple(sorted(one.members[0] for one in group))
+    excess = {place: value for one in group for place, value in one.excess.items()}
+    return replace(group[0], members=members, steps=chosen, trend=str(trend), phases=phases,
+                   excess=excess)
+
+
+def _in_turn(each: list[Trouble]) -> list[Trouble]:
+    """Three or more that have it now and then, each at other times, as one."""
+    turns = [one for one in each if one.trend in (ONCE, PERIODIC, INTERMITTENT)]
+    steps = [step for one in turns for step in one.steps]
+    ranks = [rank for one in turns for rank in one.members]
+    if len(turns) < 3 or len(set(steps)) < len(steps) or len(set(ranks)) < 3:
+        return each
+    excess = {place: value for one in turns for place, value in one.excess.items()}
+    phases = tuple(p for p in dict.fromkeys(p for one in turns for p in one.phases))
+    joined = replace(turns[0], members=tuple(sorted(set(ranks))), steps=tuple(sorted(steps)),
+                     trend=IN_TURN, excess=excess, phases=phases)
+    return [*(one for one in each if one not in turns), joined]
+
+
+def lost_by_phase(facts: Facts, one: Trouble) -> pd.Series:
+    """Seconds that a trouble takes, by phase."""
+    cells = facts.cells
+    if one.cause == PAUSED:
+        mine = facts.paused[facts.paused["rank"].isin(one.members)
+                            & facts.paused["step"].isin(one.steps)]
+        return mine.groupby("phase")["seconds"].sum()
+    if one.cause in (SLOW, NO_CORE):
+        ranks, steps = np.isin(cells.ranks, one.members), np.isin(cells.steps, one.steps)
+        lost = cells.still if one.cause == NO_CORE else np.clip(cells.run - cells.fair, 0, None)
+        some = lost[:, ranks][:, :, steps].sum(axis=(1, 2))
+        return pd.Series(some, index=list(PHASES_OF_WORK))
+    return pd.Series(1.0, index=list(one.phases))
+
+
+# --- Links ---
+
+
+def _links(facts: Facts) -> list[Trouble]:
+    """Slow links: those of one adapter as one."""
+    steps = tuple(int(step) for step in facts.cells.steps)
+    left, found = list(facts.links), []
+    while left:
+        members, mine = _adapter(facts, left)
+        if len(mine) < 2:
+            mine = left[:1]
+            members = tuple(sorted({rank for pair in mine[0].pairs for rank in pair}))
+        found.append(Trouble(LINK, members, steps, STEADY, (), links=tuple(mine)))
+        left = [link for link in left if link not in mine]
+    return found
+
+
+def _adapter(facts: Facts, slow: list[SlowLink]) -> tuple[tuple[int, ...], list[SlowLink]]:
+    """The ranks of the node whose links to others explain most of the slow ones, and these."""
+    host = facts.ranks.set_index("rank")["host"]
+    best: tuple[tuple[int, ...], list[SlowLink]] = ((), [])
+    if host.nunique() < 2:
+        return best
+    crossing = facts.pairs[(host.reindex(facts.pairs["low"]).to_numpy()
+                            != host.reindex(facts.pairs["high"]).to_numpy())
+                           & facts.pairs["share"].notna()]
+    for name in host.unique():
+        own = set(host.index[host == name])
+        mine = [link for link in slow
+                if all(len(own & set(pair)) == 1 for pair in link.pairs)]
+        whole = (crossing["low"].isin(own) | crossing["high"].isin(own)).sum()
+        if len(mine) > len(best[1]) and len(mine) >= _MOST_LINKS * whole:
+            best = tuple(sorted(own)), mine
+    return best
+
+
+def _log(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    both = (one > 0) & (other > 0)
+    return np.log(np.where(both, one, 1.0) / np.where(both, other, 1.0))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is to be repaired, why, since when, and what it saves: the answer of `stragglers`, of the
+page's first sentences and of `summary`, which are written from these rows and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from cadenza.causes.patterns import IN_TURN, ONCE, PERIODIC, RISING, STEADY, trend_of
+from cadenza.causes.repair import (
+    INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble, first_and_last, gains, in_order,
+)
+from cadenza.words import number, ranks_of, seconds, share
+
+COLUMNS = ["kind", "members", "hosts", "phase", "cause", "since_step", "steps", "trend", "saves",
+           "sentence"]
+WORTH = 0.005  # of a step: what saves less is no verdict
+_GAP = 0.01  # of the run: a pause between two steps that is shorter is none
+_MAIN = 0.9  # of what is lost: where so much is in one phase, it is of that phase
+_FEW = 6  # steps that a sentence lists
+_PLACES = {"pipeline": "pipeline stage {}", "data": "data replica {}",
+           "context": "context rank {}", "tensor": "tensor rank {}"}
+
+
+def verdicts(
+    troubles: Sequence[Trouble], gaps: pd.Series, replay: Callable, step_seconds: pd.Series,
+    ranks: pd.DataFrame, lost_in: Callable[[Trouble], pd.Series],
+) -> pd.DataFrame:
+    """@param troubles  troubles.find()
+    @param gaps          seconds between each step and the one before it, by step
+    @param replay        (troubles, cases) -> seconds of all steps by case: repair.replayed()
+    @param step_seconds  by step
+    @param ranks         Run.ranks()
+    @param lost_in       seconds that a trouble takes, by phase
+    @returns COLUMNS, the largest saving first. `saves` is the share of a step that a repair of all
+             members saves once those above it are repaired, so that the sum is what all repairs
+             save
+    """
+    whole = float(step_seconds.sum())
+    saved = _saved(troubles, replay)
+    rows = [_row(one, value / whole, ranks, lost_in(one), list(step_seconds.index))
+            for one, value in zip(troubles, saved, strict=True)]
+    rows += _pauses_between(gaps, whole, ranks, list(step_seconds.index))
+    rows = [row for row in rows if row["saves"] >= WORTH]
+    rows.sort(key=lambda row: -row["saves"])
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _saved(troubles: Sequence[Trouble], replay: Callable) -> np.ndarray:
+    """Seconds of all steps that each saves after those that save more."""
+    if not troubles:
+        return np.zeros(0)
+    count = len(troubles)
+    cases = first_and_last(count)
+    if count == 1:
+        seconds = replay(troubles, cases[:2])
+        return seconds[:1] - seconds[1:]
+    order = np.argsort(-gains(replay(troubles, cases), cases), kind="stable")
+    saved = np.empty(count)
+    saved[order] = -np.diff(replay(troubles, in_order(order)))
+    return saved
+
+
+def _pauses_between(
+    gaps: pd.Series, whole: float, ranks: pd.DataFrame, steps: list[int]
+) -> list[dict]:
+    """All ranks between two steps: what a gap is longer than most."""
+    if len(gaps) < 2:
+        return []
+    longer = gaps - gaps.median()
+    long = longer[longer > _GAP * whole]
+    if long.empty:
+        return []
+    found = tuple(int(step) for step in long.index)
+    active = np.isin(steps, found)
+    one = Trouble(PAUSED, tuple(int(r) for r in ranks["rank"]), found, trend_of(active),
+                  ("between steps",), {(int(ranks["rank"].iloc[0]), int(step)): float(value)
+                                       for step, value in long.items()})
+    lost = pd.Series({"between steps": float(long.sum())})
+    return [_row(one, float(long.sum()) / (whole + float(gaps.sum())), ranks, lost, steps)]
+
+
+def _row(
+    one: Trouble, saves: float, ranks: pd.DataFrame, lost: pd.Series, steps: list[int]
+) -> dict:
+    kind, name = _kind(one, ranks)
+    host = ranks.set_index("rank")["host"]
+    phase = ""
+    if len(lost) and lost.max() >= _MAIN * lost.sum():
+        phase = str(lost.idxmax())
+    row = {
+        "kind": kind, "members": list(one.members),
+        "hosts": list(dict.fromkeys(str(host.get(rank, "")) for rank in one.members)),
+        "phase": phase, "cause": one.cause, "since_step": one.steps[0], "steps": list(one.steps),
+        "trend": one.trend, "saves": float(saves),
+    }
+    return {**row, "sentence": _sentence(row, name, one, steps)}
+
+
+def _kind(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
+    """And how the members are called."""
+    members, host = set(one.members), ranks.set_index("rank")["host"]
+    own = {name: set(host.index[host == name]) for name in host.unique()}
+    node = next((str(name) for name, of in own.items()
+                 if of == members and len(own) > 1 and len(of) > 1), "")
+    text = ranks_of(one.members)
+    if one.cause == LINK:
+        if len(one.links) > 1:
+            return "adapter", f"the adapter of {node or host.get(one.members[0])} (ranks {text})"
+        return "link", one.links[0].name
+    if len(members) == 1:
+        return "rank", f"rank {one.members[0]} ({host.get(one.members[0])})"
+    if members == set(ranks["rank"]):
+        return "all", "all ranks"
+    if node:
+        return "node", f"{node} (ranks {text})"
+    group = _group(members, ranks)
+    return ("group", f"{group} (ranks {text})") if group else ("ranks", f"ranks {text}")
+
+
+def _group(members: set[int], ranks: pd.DataFrame) -> str:
+    """The name of what the members have in common and no other rank has, or nothing."""
+    mine = ranks["rank"].isin(members)
+    if len(members) < 2:
+        return ""
+    for column, words in _PLACES.items():
+        values = ranks.loc[mine, column].unique()
+        if len(values) == 1 and (mine == (ranks[column] == values[0])).all():
+            return words.format(int(values[0]))
+    roles = ranks.loc[mine, "role"].unique()
+    if len(roles) == 1 and (mine == (ranks["role"] == roles[0])).all():
+        return f"the {roles[0]}s"
+    places = ranks[["data", "pipeline", "context"]].apply(tuple, axis=1)
+    values = places[mine].unique()
+    if len(values) == 1 and (mine == (places == values[0])).all():
+        return "tensor group"
+    return ""
+
+
+def _sentence(row: dict, name: str, one: Trouble, steps: list[int]) -> str:
+    many = len(row["members"]) > 1 and row["kind"] in ("ranks", "all")
+    what = _what(one, many)
+    where = {"forward": " in the forward pass", "backward": " in the backward pass",
+             "optimizer": " in the optimizer"}.get(row["phase"], "")
+    when = _when(row, steps)
+    return (f"Repairing {name} saves {share(row['saves'])} of a step: {what}{where}{when}.")
+
+
+def _what(one: Trouble, many: bool) -> str:
+    they, es = ("they", "") if many else ("it", "s")
+    amount = np.mean(list(one.excess.values())) if one.excess else np.nan
+    if one.cause == LINK:
+        return f"{they} reach{'' if many else 'es'} {min(l.share for l in one.links):.0%} of the usual rate"
+    said = {
+        SLOW: f"compute{es} at {number(1 - amount, '.2f')} x the usual rate",
+        NO_CORE: f"ha{'ve' if many else 's'} no core for {share(amount)} of the computing time",
+        PAUSED: f"stood still for {seconds(amount)}",
+        WORK: f"ha{'ve' if many else 's'} {number(1 / (1 - amount), '.2f')} x the work of the peers",
+        INPUT: f"read{es} documents for {seconds(amount)} longer than is usual",
+        LATE_START: f"begin{es} {seconds(amount)} after the others",
+    }
+    return f"{they} {said[one.cause]}"
+
+
+def _when(row: dict, steps: list[int]) -> str:
+    found, trend = row["steps"], row["trend"]
+    few = ", ".join(map(str, found[:_FEW])) + (", …" if len(found) > _FEW else "")
+    if trend == ONCE:
+        return f", in step {found[0]}"
+    if trend == RISING:
+        return f", more and more since step {found[0]}"
+    if trend == PERIODIC:
+        return f", every {found[1] - found[0]} steps (steps {few})"
+    if trend == IN_TURN:
+        return f", one after the other (steps {few})"
+    if trend == STEADY:
+        return ", in all steps" if len(found) == len(steps) else f", since step {found[0]}"
+    return f", in {len(found)} of {len(steps)} steps ({few})"
