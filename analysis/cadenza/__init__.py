@@ -5,7 +5,7 @@
 >>> run = cadenza.open("runs/quickstart")
 >>> run.events(steps=[3]).groupby("name")["flops"].sum()
 >>> study = cadenza.Study(run)
->>> study.parts, study.stragglers, study.what_if(), study.critical_path()
+>>> study.parts, study.verdicts, study.what_if(), study.critical_path()
 """
 
 from cadenza.time.bubbles import pipeline_bubbles
@@ -26,7 +26,7 @@ from cadenza.time.roofline import attention_tasks
 from cadenza.positions import by_depth, by_distance, by_position
 from cadenza.read.run import Run
 from cadenza.read.run import open_run as open  # noqa: A004 - cadenza.open(run) is the way in
-from cadenza.causes.stragglers import persistent, stragglers
+from cadenza.causes.stragglers import stragglers
 from cadenza.study import Study
 from cadenza.summary import summarize
 from cadenza.causes.what_if import what_if
@@ -56,7 +56,6 @@ __all__ = [
     "open",
     "over_passes",
     "pass_imbalance",
-    "persistent",
     "pipeline_bubbles",
     "planned_imbalance",
     "rank_totals",

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from cadenza import comparison, log, tables
+from cadenza.causes.verdicts import said
 from cadenza.links import facts as link_facts
 from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
 from cadenza.errors import DamagedError, DataError, UsageError
@@ -116,7 +117,8 @@ def report(arguments: Namespace) -> None:
 
 
 def summary(arguments: Namespace) -> None:
-    runs = [summarize(_open(path)) for path in arguments.runs]
+    studies = [_open(path) for path in arguments.runs]
+    runs = [{**summarize(study), "verdicts": records(study.verdicts)} for study in studies]
     log.hide()
     for one in runs:
         _warn(one["warnings"])
@@ -131,15 +133,11 @@ def summary(arguments: Namespace) -> None:
 def stragglers(arguments: Namespace) -> None:
     study = _with_events(_open(arguments.run))
     if arguments.json:
-        _print_json({"persistent": records(study.persistent),
-                     "stragglers": records(study.stragglers)})
+        _print_json({"verdicts": records(study.verdicts), "stragglers": records(study.stragglers)})
         return
     out = tables.console()
-    if study.said_of_lone_ranks:
-        out.print(study.said_of_lone_ranks, markup=False)
-    ranks = study.persistent[study.persistent["slowest_share"] > 0].head(_MOST)
-    tables.print_frame(out, ranks,
-                       f"how late each rank is, sums over {len(study.steady_steps)} steps")
+    for line in filter(None, (*said(study.verdicts, len(study.ranks)), study.silence)):
+        out.print(line, markup=False)
     names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]
     late = study.stragglers[study.stragglers["late_seconds"] > 0]
     worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)

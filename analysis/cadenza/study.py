@@ -11,7 +11,6 @@ import pandas as pd
 
 from cadenza import checks
 from cadenza.time import efficiency, memory
-from cadenza.causes.alone import Alone, lone_ranks, sentence
 from cadenza.time.bubbles import pipeline_bubbles
 from cadenza.graph.critical_path import critical_path, mean_shares, path_shares
 from cadenza.errors import DataError
@@ -30,12 +29,12 @@ from cadenza.time.pieces import lane_pieces
 from cadenza.processes import mapped
 from cadenza.time.roofline import attention_tasks
 from cadenza.read.run import EVENTS_AT_ONCE, Run, of_step
-from cadenza.causes.stragglers import persistent, stragglers, wait_causes
+from cadenza.causes.stragglers import stragglers, wait_causes
 from cadenza.time.typical import kinds_of_steps, step_features, typical
 from cadenza.causes.repair import Trouble, replayed
 from cadenza.causes.slowness import cells
 from cadenza.causes import troubles
-from cadenza.causes.verdicts import verdicts
+from cadenza.causes.verdicts import no_verdicts, verdicts
 from cadenza.causes.what_if import COMMUNICATION_FREE, network_free, over_steps, what_if
 
 _REPLAYED = 24  # steps, at most
@@ -273,11 +272,6 @@ class Study:
         return self._frame("operation_times")
 
     @cached_property
-    def persistent(self) -> pd.DataFrame:
-        """persistent() over the steady steps."""
-        return persistent(self.steady(self.stragglers), self.ranks)
-
-    @cached_property
     def totals(self) -> pd.DataFrame:
         """Per rank seconds of each part over the steady steps, and busy_share."""
         return rank_totals(self.steady(self.parts))
@@ -399,16 +393,6 @@ class Study:
             pd.concat([path_shares(path).assign(step=step) for step, path in paths])
         )
 
-    @cached_property
-    def lone_ranks(self) -> list[Alone]:
-        """Ranks whose work no other rank does, beside their own steps."""
-        return lone_ranks(self._frame("work"))
-
-    @property
-    def said_of_lone_ranks(self) -> str:
-        known = bool((self._machine_seconds > 0).any())
-        return " ".join(filter(None, (sentence(one, known) for one in self.lone_ranks)))
-
     @property
     def pair_times(self) -> pd.DataFrame:
         """pair_times() of the steady steps: what each rank sent to each other."""
@@ -427,20 +411,31 @@ class Study:
         return slow_links(self.pair_times, self.group_times, known, seconds)
 
     @cached_property
+    def _facts(self) -> troubles.Facts:
+        """Of the steady steps, what verdicts are found in."""
+        loads, paused = (self.steady(self._frame(name)) for name in ("loads", "pauses"))
+        times = self.steady(self.step_times).set_index("step")["seconds"]
+        of_ranks = cells(np.sort(self.ranks["rank"].to_numpy()), times.index.to_numpy(), loads,
+                         paused, self._machine_seconds)
+        return troubles.Facts(of_ranks, loads, paused, self.steady(self.steps), times, self.ranks,
+                              self.slow_links, links(self.pair_times))
+
+    @cached_property
     def verdicts(self) -> pd.DataFrame:
         """verdicts.verdicts(): who is to be repaired, why, since when, and what it saves."""
-        times = self.steady(self.step_times).set_index("step")["seconds"]
-        if not self.has_events:
-            return verdicts([], pd.Series(dtype=float), None, times, self.ranks, None)
-        steps = self.steady(self.steps)
-        paused = self.steady(self._frame("pauses"))
-        loads = self.steady(self._frame("loads"))
-        of_ranks = cells(loads, paused, self._machine_seconds)
-        facts = troubles.Facts(of_ranks, loads, paused, steps, times, self.ranks, self.slow_links,
-                               links(self.pair_times))
-        found = troubles.find(facts)
-        return verdicts(found, self._gaps, self._replay, times, self.ranks,
-                        lambda one: troubles.lost_by_phase(facts, one))
+        if not self.has_events or self.steady(self._frame("loads")).empty:
+            return no_verdicts()
+        facts = self._facts
+        return verdicts(troubles.find(facts), self._gaps, self._replay, facts)
+
+    @property
+    def silence(self) -> str:
+        """What verdicts cannot tell of: a rank whose work no other does, without a machine file."""
+        if not self.has_events or bool((self._machine_seconds > 0).any()):
+            return ""
+        ranks = self._facts.cells.alone if len(self.steady(self._frame("loads"))) else []
+        return " ".join(f"No other rank does the work of rank {rank}, so the trace cannot show "
+                        "whether it is always slow." for rank in ranks)
 
     @property
     def _gaps(self) -> pd.Series:

@@ -55,6 +55,8 @@ def _print_fact(out: Console, name: str, value: str) -> None:
 
 def print_summary(out: Console, summary: dict) -> None:
     print_facts(out, summary["name"], summary["path"], facts(summary))
+    for verdict in summary["verdicts"]:
+        out.print(verdict["sentence"], markup=False)
     _print_ranks(out, summary)
 
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slow links from measured times alone, turns at ports, a machine's collectives, lone ranks."""
+"""Slow links from measured times alone, turns at ports, a machine's collectives."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from cadenza.causes.alone import beside_own_steps, ranks_alone
 from cadenza.links.slow import slow_links
 from cadenza.read.machine import Machine, machine_of
 from cadenza.links.wires import Ports
@@ -114,23 +113,3 @@ def test_a_machines_collectives_are_those_of_its_rings():
     sums = machine.collective_seconds("reduce_gradients_message", 1e6, (0, 1, 2, 3))
     assert sums == pytest.approx(min(2 * inside, 4 * (1e-6 + 1e6 / 4e9)))
     assert machine_of({}, config) is None
-
-
-def work(random, slow=(), ranks=1):
-    """work_rates() of 30 steps; in the steps of `slow` rank 0 runs at half its rate."""
-    rows = []
-    for step in range(30):
-        for rank in range(ranks):
-            for kind, rate in (("attention", 1e9), ("dense", 2e9)):
-                flops = random.uniform(1e8, 2e8)
-                taken = flops / rate * np.exp(0.05 * random.standard_normal())
-                rows.append((rank, step, kind, taken * (2.0 if step in slow else 1.0), flops))
-    return pd.DataFrame(rows, columns=["rank", "step", "kind", "seconds", "flops"])
-
-
-def test_a_lone_rank_is_compared_with_its_own_best_steps():
-    random = np.random.default_rng(5)
-    found = beside_own_steps(work(random, {7, 8, 21}), 0)
-    assert found.steps == (7, 8, 21) and found.rate == pytest.approx(0.5, rel=0.15)
-    assert [beside_own_steps(work(random), 0).steps for _ in range(100)] == [()] * 100
-    assert ranks_alone(work(random)) == [0] and ranks_alone(work(random, ranks=2)) == []

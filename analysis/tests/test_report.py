@@ -97,8 +97,8 @@ def test_headlines_name_the_late_rank_and_what_came_back(tmp_path):
     lines = headlines.headlines([first, other], list(names), [compare(first, other, names)])
     assert [line.kind for line in lines[:2]] == ["late", "plain"]
     assert lines[0].lead == "colocated: 100 ns a step (mean of 3, without the first)."
-    assert "Rank 0 is late" in lines[0].text and "100% of the steps" in lines[0].text
-    assert "No rank is late" in lines[1].text
+    assert "Repairing rank 0" in lines[0].text and "in all steps" in lines[0].text
+    assert "No repair of ranks or links saves more than" in lines[1].text
     assert "do not differ by more than chance" in lines[2].lead
     assert "core attention −15 ns" in lines[2].text
     assert "Attention imbalance 1.50 → 1.00" in lines[2].text

@@ -5,7 +5,7 @@ import pytest
 from step_frames import Cluster, events_frame, graph_of, ranks_frame
 
 from cadenza.graph.loads import operation_loads, scores
-from cadenza.causes.stragglers import persistent, stragglers, wait_causes
+from cadenza.causes.stragglers import stragglers, wait_causes
 
 
 def one_operation_each(times, flops=None, step=0, **fields):
@@ -84,15 +84,6 @@ def test_a_slow_rank_is_named_beside_the_one_with_more_work():
     found = stragglers(events_frame(one_operation_each(times, work)), ranks_frame(4))
     assert found[["rank", "why"]].to_numpy().tolist() == [[2, "cost"], [1, "rate"]]
     assert found["late_seconds"].tolist() == pytest.approx([20e-3, 7e-3])
-    classes = persistent(found, ranks_frame(4)).set_index("rank")["persistence"]
-    assert classes.to_dict() == {2: "data", 1: "persistent", 0: "none", 3: "none"}
-
-
-def test_the_phase_of_a_slow_rank():
-    rows = [{**row, "phase": phase} for phase, slow in (("forward", 10), ("backward", 20))
-            for row in one_operation_each([10, 10, slow])]
-    classes = persistent(stragglers(events_frame(rows), ranks_frame(3)), ranks_frame(3))
-    assert classes.loc[0, ["rank", "phase"]].tolist() == [2, "backward"]
 
 
 def test_operations_without_flops():
@@ -155,95 +146,11 @@ def test_late_by_waiting():
     assert row["explanation"] == "rank 1: waited 0.01 s for rank 0"
 
 
-def over_steps(times, flops=None):
-    """stragglers() of a run: times[step][rank] in ms."""
-    rows = []
-    for step, each in enumerate(times):
-        rows += one_operation_each(each, None if flops is None else flops[step], step=step)
-    return stragglers(events_frame(rows), ranks_frame(len(times[0])))
-
-
-def classes(found, count):
-    return persistent(found, ranks_frame(count)).set_index("rank")["persistence"].to_dict()
-
-
-def test_persistent_and_intermittent():
-    found = over_steps([[10, 10, 14], [10, 10, 14], [10, 10, 14], [12, 10, 10]])
-    assert classes(found, 3) == {0: "intermittent", 1: "none", 2: "persistent"}
-    worst = persistent(found, ranks_frame(3)).iloc[0]
-    assert worst["rank"] == 2 and worst["slowest_share"] == 0.75
-    assert worst["late_seconds"] == pytest.approx(12e-3)
-    assert worst["explanation"].endswith("0.71 x the median rate, in 3 of 4 steps")
-
-
-def test_slow_for_its_work_is_data():
-    work = [[5, 5, 7.0], [5, 5, 8.0], [5, 5, 6.0], [5, 5, 5.0]]
-    assert classes(over_steps(work, work), 3) == {0: "none", 1: "none", 2: "data"}
-
-
-def test_work_that_does_not_explain_the_time_is_not_data():
-    work = [[5, 5, 5.5], [5, 5, 5.1], [5, 5, 5.3]]
-    times = [[5, 5, 8.0], [5, 5, 9.0], [5, 5, 8.5]]
-    assert classes(over_steps(times, work), 3)[2] == "persistent"
-
-
-def test_a_slow_rank_whose_work_varies_is_not_data():
-    """Time and FLOPs correlate perfectly: at a constant rate of 0.7."""
-    work = [[5, 5, w] for w in (5.5, 6.0, 5.2, 5.8)]
-    times = [[5, 5, w / 0.7] for _, _, w in work]
-    assert classes(over_steps(times, work), 3) == {0: "none", 1: "none", 2: "persistent"}
-
-
-def test_steps_in_which_a_slow_rank_has_more_work_do_not_count():
-    """Faults planted in the simulator found it: slow in two of four steps was called persistent."""
-    work = [[5, 5, 5], [5, 5, 6], [5, 5, 5], [5, 5, 6]]
-    times = [[5, 5, 10], [5, 5, 6], [5, 5, 10], [5, 5, 6]]
-    worst = persistent(over_steps(times, work), ranks_frame(3)).iloc[0]
-    assert (worst["rank"], worst["persistence"]) == (2, "intermittent")
-    assert worst["explanation"].endswith(
-        "0.50 x the median rate, in 2 of 4 steps; "
-        "also its dense operations have 1.20 x the median FLOPs, in 2 of 4 steps")
-
-
-def test_a_rank_with_more_work_that_once_stood_still_is_told_both():
-    """Faults planted in the simulator found it: the run's summary named the work alone."""
-    work = [[5, 5, 8.0]] * 4
-    found = over_steps(work, work)
-    found.loc[1, ["why", "late_seconds", "amount"]] = ["paused", 0.02, 0.02]
-    found.loc[1, "cause"] = "stood still for {:.3g} s in work"
-    worst = persistent(found, ranks_frame(3)).iloc[0]
-    assert worst["persistence"] == "paused"
-    assert "stood still for 0.02 s in work, in 1 of 4 steps" in worst["explanation"]
-    assert worst["explanation"].endswith("also its dense operations have 1.60 x the median FLOPs, "
-                                         "in 3 of 4 steps")
-
-
-def test_a_slow_rank_that_once_stood_still_is_slow():
-    """An outsider found it: "stood still for 0.3 s in attend, in 4 of 4 steps"."""
-    found = over_steps([[10, 10, 14]] * 4)
-    found.loc[1, ["why", "late_seconds"]] = ["paused", 0.02]
-    found.loc[1, "cause"] = "stood still for {:.3g} s in work"
-    worst = persistent(found, ranks_frame(3)).iloc[0]
-    assert (worst["rank"], worst["persistence"]) == (2, "persistent")
-    assert worst["explanation"].endswith("0.71 x the median rate, in 4 of 4 steps")
-
-
 def test_nothing_recorded_gives_empty_frames():
     events = events_frame(one_operation_each([1, 1])).iloc[:0]
     found = stragglers(events, ranks_frame(2))
     assert found.empty and "explanation" in found
-    frame = persistent(found, ranks_frame(2))
-    assert frame["persistence"].tolist() == ["none", "none"]
     assert isinstance(scores(events, ranks_frame(2)), pd.DataFrame)
-
-
-def test_ranks_that_are_late_by_the_same_are_counted():
-    """As in a tensor group: one of them stands for all."""
-    work = [[5, 5, 5, 5, 5, 8, 8, 8], [5, 5, 5, 5, 5, 5, 5, 8.0]]
-    found = over_steps(work, work)
-    assert found["as_late"].tolist() == [2, 0]
-    worst = persistent(found.iloc[:1], ranks_frame(8)).iloc[0]
-    assert (worst["rank"], worst["as_late"], worst["persistence"]) == (5, 2, "data")
 
 
 def test_a_rank_that_copies_more_is_late_for_its_work():

@@ -14,7 +14,7 @@ from cadenza.read.superblock import open_hdf5
 from cadenza.summary import summarize
 
 FRAMES = ("parts", "totals", "imbalance", "bubbles", "overlap", "efficiencies", "utilization",
-          "attention_tasks", "divergence", "growth", "stragglers", "persistent",
+          "attention_tasks", "divergence", "growth", "stragglers", "verdicts",
           "plan_summary", "metrics", "memory")
 
 
@@ -43,7 +43,7 @@ def reads(monkeypatch):
 
 def test_events_are_read_once(run_folder, reads):
     study = cadenza.Study(cadenza.open(run_folder))
-    for name in ("parts", "bubbles", "totals", "attention_tasks", "utilization", "persistent"):
+    for name in ("parts", "bubbles", "totals", "attention_tasks", "utilization", "verdicts"):
         getattr(study, name)
     study.what_if(), study.critical_path(), study.step_events(study.typical_step)
     assert reads == [None]
@@ -58,7 +58,7 @@ def test_a_large_run_is_read_in_parts(run_folder, reads, monkeypatch):
     study = cadenza.Study(cadenza.open(run_folder))
     study.prepare()
     pd.testing.assert_frame_equal(study.parts, whole)
-    study.persistent, study.what_if(), study.critical_path(), study.efficiencies
+    study.what_if(), study.critical_path(), study.efficiencies
     assert reads == [[0], [1]]
     study.step_events(study.typical_step)
     assert reads == [[0], [1], [study.typical_step]]
@@ -75,7 +75,7 @@ def test_files_are_opened_twice(command, run_folder, monkeypatch, inside):
     assert other == 2 and first <= 4
 
 
-@pytest.mark.parametrize("command", ["summary", "bubbles", "check"])
+@pytest.mark.parametrize("command", ["bubbles", "check"])
 def test_graphs_are_not_built_where_nothing_needs_them(command, run_folder, monkeypatch, inside):
     def build(*_):
         raise AssertionError("a graph was built")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which steps something is wrong: from the first on or from some step on, in some, more and more.
+"""In which steps something is wrong: in all, from some step on, in some of them, more and more.
 
 A series is explained by the model that leaves least, with a price for each of its parameters
 (Schwarz, 1978); what it leaves is explained once more, as one thing may hide another.
@@ -75,7 +75,7 @@ def _ramp(level: np.ndarray, noise: float) -> np.ndarray | None:
     line = np.clip(begin + slope * np.arange(steps), 0, None)
     error = noise / np.sqrt(steps * (steps**2 - 1) / 12)
     rises = slope > _SURE * error and slope * (steps - 1) > _GROWS * line.mean()
-    return line if rises else None
+    return np.where(line > noise, line, 0.0) if rises else None
 
 
 def trend_of(active: np.ndarray) -> str:

@@ -42,7 +42,10 @@ class Trouble:
 def replayed(
     graph: StepGraph, troubles: Sequence[Trouble], cases: np.ndarray, machine: Machine | None
 ) -> np.ndarray:
-    """Seconds of the step in each case. @param cases  (cases, troubles) of bool: what is repaired"""
+    """Seconds of the step in each case.
+
+    @param cases  (cases, troubles) of bool: what is repaired
+    """
     mine = [number for number, one in enumerate(troubles) if graph.step in one.steps]
     seconds = np.full(len(cases), graph.seconds)
     if not mine:

@@ -31,21 +31,25 @@ class Cells:
     fair: np.ndarray  # what that usually takes
     still: np.ndarray  # without a core, but for pauses
     noise: np.ndarray  # (phases,): standard deviation of log(run / fair) where nothing is wrong
+    alone: np.ndarray  # ranks whose work no other rank does: only a machine file tells their pace
 
 
-def cells(loads: pd.DataFrame, paused: pd.DataFrame, machine: pd.Series) -> Cells:
-    """@param loads    loads.operation_loads() of all steps
+def cells(
+    ranks: np.ndarray, steps: np.ndarray, loads: pd.DataFrame, paused: pd.DataFrame,
+    machine: pd.Series,
+) -> Cells:
+    """@param ranks, steps  in ascending order
+    @param loads    loads.operation_loads() of these steps
     @param paused   pauses.pauses() of them
     @param machine  seconds that the machine gives a rank's computation, by (step, rank); 0: not
                     known
     """
     rows = loads[loads["category"] != "data"]
     rows = _without_pauses(rows, paused)
-    ranks, steps = np.unique(rows["rank"]), np.unique(rows["step"])
     cell = (np.searchsorted(ranks, rows["rank"]) * len(steps)
             + np.searchsorted(steps, rows["step"]))
     count = len(ranks) * len(steps)
-    fair = _fair(rows, cell, count)
+    fair, shared = _fair(rows, cell, count)
     phase = pd.Categorical(rows["phase"], categories=PHASES_OF_WORK).codes.astype(np.int64)
     shape = (len(PHASES_OF_WORK), len(ranks), len(steps))
 
@@ -58,9 +62,12 @@ def cells(loads: pd.DataFrame, paused: pd.DataFrame, machine: pd.Series) -> Cell
     whole = usual.sum(axis=0)
     usual *= np.where((given > 0) & (whole > 0), given / np.where(whole > 0, whole, 1.0), 1.0)
     level = _log_ratio(run.sum(axis=0), usual.sum(axis=0))
-    healthy = lowest_mode(level.ravel()).reshape(level.shape)
+    healthy = lowest_mode(np.where(run.sum(axis=0) > 0, level, np.nan).ravel())
+    healthy = healthy.reshape(level.shape)
     return Cells(ranks, steps, run, usual, summed(rows["still"].to_numpy()),
-                 np.array([_spread(_log_ratio(*pair)[healthy]) for pair in zip(run, usual)]))
+                 np.array([_spread(_log_ratio(*pair)[healthy])
+                           for pair in zip(run, usual, strict=True)]),
+                 np.setdiff1d(ranks, rows["rank"].to_numpy()[shared]))
 
 
 def _without_pauses(rows: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
@@ -74,8 +81,8 @@ def _without_pauses(rows: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(still=still, run=(rows["seconds"] - lost - still).clip(lower=0))
 
 
-def _fair(rows: pd.DataFrame, cell: np.ndarray, count: int) -> np.ndarray:
-    """Seconds that each row usually takes.
+def _fair(rows: pd.DataFrame, cell: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds that each row usually takes, and which rows several ranks have.
 
     Operations that have FLOPs (or bytes) are compared by their time for each with all ranks that do
     the same, of whatever stage; others by their time with peers of the same role and stage. What a
@@ -88,23 +95,24 @@ def _fair(rows: pd.DataFrame, cell: np.ndarray, count: int) -> np.ndarray:
     run = rows["run"].to_numpy()
     pace = pd.Series(run / amount)
     operation = pd.Series(operation.to_numpy())
-    shared = pd.Series(rows["rank"].to_numpy()).groupby(operation).transform("nunique") > 1
-    shared |= ~pd.Series(cell).isin(cell[shared.to_numpy()])
+    ranks = pd.Series(rows["rank"].to_numpy()).groupby(operation).transform("nunique")
+    several = (ranks > 1).to_numpy()
+    compared = several | ~np.isin(cell, cell[several])
     first = amount * pace.groupby(operation).transform(lambda v: v.quantile(_FAST)).to_numpy()
 
     def level_of(fair: np.ndarray) -> np.ndarray:
-        some = shared.to_numpy()
-        sums = (np.bincount(cell[some], v[some], minlength=count) for v in (run, fair))
+        sums = (np.bincount(cell[compared], v[compared], minlength=count) for v in (run, fair))
         return _log_ratio(*sums)
 
-    healthy = lowest_mode(level_of(first))[cell]
+    works = np.bincount(cell[compared], minlength=count) > 0
+    healthy = lowest_mode(np.where(works, level_of(first), np.nan))[cell]
     usual = pace.where(healthy).groupby(operation).transform("median")
     fair = np.where(usual.notna(), amount * usual, first)
-    return np.where(shared, fair, run / np.exp(level_of(fair))[cell])
+    return np.where(compared, fair, run / np.exp(level_of(fair))[cell]), several
 
 
 def lowest_mode(level: np.ndarray) -> np.ndarray:
-    """Which values belong to the lowest group that has a fifth of all within _ALIKE."""
+    """Which values belong to the lowest group that has a fifth of all within _ALIKE; NaN do not."""
     known = np.sort(level[np.isfinite(level)])
     if not len(known):
         return np.zeros(len(level), bool)

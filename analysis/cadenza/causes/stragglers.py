@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank was late, by how much, and why."""
+"""Which rank was late in which step and phase, by how much, and why: what verdicts rest on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from cadenza.graph.pauses import COLUMNS
 _EQUAL = 0.01  # of a phase: less than this is no difference
 _NOTICED = 0.001  # of a step's computation: nor is less than this
 _WORTH = 0.005  # of a step's computation: a rank that is slower by less is not slow
-_COUNTS = 0.1  # of its worst step: a rank that is late by less was hardly late
-_PERSISTENT = 0.5  # share of steps
-_ALSO = 0.1  # of what a rank lost to its main reason: another one is named too
-_MAIN = 0.9  # of what a rank was late by: the rest is noise
 _SHARE = 0.05  # of a rank's time: kinds of operations with less are not compared
 _SAME = 0.05  # rates and lateness that differ by less are the same
 _WORDS = {
@@ -26,8 +22,7 @@ _WORDS = {
     "optimizer": "optimizer operations",
     "data": "data loading",
 }
-_ITSELF = ("rate", "input", "paused")  # why a rank is late, where it is not for its work
-LATE = ("cost", *_ITSELF)  # and where it is late at all
+LATE = ("cost", "rate", "input", "paused")  # why a rank is late, where it is late at all
 _NOBODY = "all ranks computed for the same time"
 _CHANCE = "took longer, but within the usual spread of its operations"
 _COLUMNS = ["step", "phase", "rank", "seconds", "usual_seconds", "late_seconds", "score",
@@ -229,104 +224,6 @@ def _longest_wait(waits: pd.DataFrame | None, limit: float) -> dict:
     rank, cause = int(worst["rank"]), int(worst["cause"])
     text = f"waited {{:.3g}} s for rank {cause}"
     return {"rank": rank, "why": "waiting", "cause": text, "amount": worst["seconds"]}
-
-
-def persistent(found: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
-    """Per rank how often it was the slowest of a step, and whether that is its work or itself.
-
-    - persistent: in more than half of the steps, and mostly not for its work
-    - data: its work made it late more than its rate
-    - paused: in some steps, mostly by standing still
-    - intermittent: in some steps
-    - none: never
-
-    Where several ranks are late by the same, as in a tensor group, one of them stands for all.
-
-    The slowest of a step is the rank that is latest over its phases; where that is for its work,
-    one may be late by itself as well. A rank that is late for its work in some steps and by itself
-    in others is judged by what it loses more to; the explanation names the other reason where that
-    is a tenth of it or more. Steps count in which a rank lost a tenth or more of what it lost in
-    its worst step.
-
-    @param found  stragglers()
-    @returns rank, slowest_share (of steps), persistence, phase (in which it lost nine tenths of
-             what it was late by; empty: in several), late_seconds (sum over these steps),
-             as_late (other ranks, in most of them), explanation; longest first
-    """
-    worst = _slowest(found[found["why"].isin(LATE)])
-    steps = max(found["step"].nunique(), 1)
-    of_rank = dict(list(worst.groupby("rank")))
-    rows = []
-    for rank in sorted(int(r) for r in ranks["rank"]):
-        if rank not in of_rank:  # most of a large run
-            rows.append((rank, 0.0, "none", "", 0.0, 0, "never the slowest"))
-            continue
-        main, other = _by_reason(of_rank[rank])
-        mine = _counted(main)
-        late_in = mine["step"].nunique()
-        kind = _persistence(late_in / steps, mine)
-        text = f"rank {rank}: {_usual_cause(kind, mine)}, in {late_in} of {steps} steps"
-        late = mine["late_seconds"].sum()
-        other = _counted(other)
-        if other["late_seconds"].sum() >= _ALSO * late:
-            often = f"in {other['step'].nunique()} of {steps} steps"
-            text += f"; also {_usual_cause('', other)}, {often}"
-        others = int(mine["as_late"].median())
-        rows.append((rank, late_in / steps, kind, _main_phase(mine), late, others, text))
-    columns = ["rank", "slowest_share", "persistence", "phase", "late_seconds", "as_late",
-               "explanation"]
-    frame = pd.DataFrame(rows, columns=columns)
-    return frame.sort_values("late_seconds", ascending=False, kind="stable", ignore_index=True)
-
-
-def _by_reason(mine: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows of a rank that are late for its work, and the others; first those that lose more."""
-    by_work = mine["why"] == "cost"
-    late = mine["late_seconds"]
-    main = by_work if late[by_work].sum() >= late[~by_work].sum() else ~by_work
-    return mine[main], mine[~main]
-
-
-def _counted(mine: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the steps in which a rank lost a tenth or more of what it lost in its worst one."""
-    of_step = mine.groupby("step")["late_seconds"].transform("sum")
-    return mine[of_step >= _COUNTS * of_step.max()]
-
-
-def _usual_cause(kind: str, mine: pd.DataFrame) -> str:
-    """Of the causes of a rank's lateness the one that it lost most to, in a mean by its times. A
-    rank that is slow all along and also stood still for once is slow."""
-    if kind == "persistent" and (mine["why"] != "paused").any():
-        mine = mine[mine["why"] != "paused"]
-    cause = mine.groupby("cause")["late_seconds"].sum().idxmax()
-    of_cause = mine[mine["cause"] == cause]
-    weight = of_cause["seconds"] / of_cause["seconds"].sum()
-    return cause.format((of_cause["amount"] * weight).sum())
-
-
-def _slowest(late: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the rank that is latest in a step, over its phases, and of the one that is latest by
-    itself."""
-    chosen = np.zeros(len(late), bool)
-    for mine in (late, late[late["why"].isin(_ITSELF)]):
-        sums = mine.groupby(["step", "rank"])["late_seconds"].sum()
-        first = sums.loc[sums.groupby(level="step").idxmax()] if len(sums) else sums
-        chosen |= pd.MultiIndex.from_frame(late[["step", "rank"]]).isin(first.index)
-    return late[chosen]
-
-
-def _persistence(share: float, mine: pd.DataFrame) -> str:
-    late = mine.groupby("why")["late_seconds"].sum()
-    if "cost" in late:
-        return "data"
-    if share > _PERSISTENT:
-        return "persistent"
-    return "paused" if late.get("paused", 0.0) >= late.sum() / 2 else "intermittent"
-
-
-def _main_phase(mine: pd.DataFrame) -> str:
-    late = mine.groupby("phase")["late_seconds"].sum()
-    return str(late.idxmax()) if len(late) and late.max() >= _MAIN * late.sum() else ""
 
 
 def wait_causes(graph: StepGraph) -> pd.DataFrame:

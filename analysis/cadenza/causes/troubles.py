@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cadenza.causes.patterns import IN_TURN, INTERMITTENT, ONCE, PERIODIC, STEADY, patterns, trend_of
+from cadenza.causes.patterns import (
+    IN_TURN, INTERMITTENT, ONCE, PERIODIC, STEADY, patterns, trend_of,
+)
 from cadenza.causes.repair import (
     INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble,
 )
@@ -26,6 +28,7 @@ _ALWAYS = 6.0  # standard errors by which a rank has more work than its peers, i
 _MORE = 0.08  # of its peers' work: less more is not worth a word
 _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
 _MOST_LINKS = 0.5  # of a node's links, what must be slow for its adapter to be
+BETWEEN = "between steps"
 _STAND_STILL = 0.03  # of its computing time, what a rank has no core for
 
 
@@ -126,7 +129,7 @@ def _late_start(facts: Facts) -> Iterable[Trouble]:
     begins = begins.reindex(index=cells.ranks, columns=cells.steps)
     late = (begins - begins.min()).fillna(0.0).to_numpy() / 1e9
     usual = np.median(late[late <= np.quantile(late, 0.75)])
-    yield from _seconds(LATE_START, facts, np.clip(late - usual, 0, None), ("between steps",))
+    yield from _seconds(LATE_START, facts, np.clip(late - usual, 0, None), (BETWEEN,))
 
 
 def _seconds(
@@ -200,11 +203,13 @@ def _joined(group: list[Trouble]) -> Trouble:
 
 
 def _in_turn(each: list[Trouble]) -> list[Trouble]:
-    """Three or more that have it now and then, each at other times, as one."""
+    """Those that have it now and then, each at other times, as one: of two each more than once."""
     turns = [one for one in each if one.trend in (ONCE, PERIODIC, INTERMITTENT)]
     steps = [step for one in turns for step in one.steps]
     ranks = [rank for one in turns for rank in one.members]
-    if len(turns) < 3 or len(set(steps)) < len(steps) or len(set(ranks)) < 3:
+    alone = len(set(steps)) == len(steps)
+    few = len(turns) < 2 or (len(turns) == 2 and min(len(one.steps) for one in turns) < 2)
+    if few or not alone or len(set(ranks)) < 2:
         return each
     excess = {place: value for one in turns for place, value in one.excess.items()}
     phases = tuple(p for p in dict.fromkeys(p for one in turns for p in one.phases))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.causes.patterns import IN_TURN, ONCE, PERIODIC, RISING, STEADY, trend_of
+from cadenza.causes.troubles import BETWEEN, Facts, lost_by_phase
 from cadenza.causes.repair import (
     INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble, first_and_last, gains, in_order,
 )
@@ -25,28 +26,34 @@ _PLACES = {"pipeline": "pipeline stage {}", "data": "data replica {}",
            "context": "context rank {}", "tensor": "tensor rank {}"}
 
 
+def no_verdicts() -> pd.DataFrame:
+    return pd.DataFrame(columns=COLUMNS)
+
+
 def verdicts(
-    troubles: Sequence[Trouble], gaps: pd.Series, replay: Callable, step_seconds: pd.Series,
-    ranks: pd.DataFrame, lost_in: Callable[[Trouble], pd.Series],
+    found: Sequence[Trouble], gaps: pd.Series, replay: Callable, facts: Facts
 ) -> pd.DataFrame:
-    """@param troubles  troubles.find()
-    @param gaps          seconds between each step and the one before it, by step
-    @param replay        (troubles, cases) -> seconds of all steps by case: repair.replayed()
-    @param step_seconds  by step
-    @param ranks         Run.ranks()
-    @param lost_in       seconds that a trouble takes, by phase
+    """@param found  troubles.find()
+    @param gaps    seconds between each step and the one before it, by step
+    @param replay  (troubles, cases) -> seconds of all steps by case: repair.replayed()
     @returns COLUMNS, the largest saving first. `saves` is the share of a step that a repair of all
              members saves once those above it are repaired, so that the sum is what all repairs
              save
     """
-    whole = float(step_seconds.sum())
-    saved = _saved(troubles, replay)
-    rows = [_row(one, value / whole, ranks, lost_in(one), list(step_seconds.index))
-            for one, value in zip(troubles, saved, strict=True)]
-    rows += _pauses_between(gaps, whole, ranks, list(step_seconds.index))
+    whole = float(facts.step_seconds.sum())
+    rows = [_row(one, value / whole, lost_by_phase(facts, one), facts)
+            for one, value in zip(found, _saved(found, replay), strict=True)]
+    rows += _pauses_between(gaps, whole, facts)
     rows = [row for row in rows if row["saves"] >= WORTH]
     rows.sort(key=lambda row: -row["saves"])
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def said(found: pd.DataFrame, ranks: int) -> list[str]:
+    """The sentences of verdicts(), or that there is nothing to repair in a run of several ranks."""
+    if found.empty and ranks > 1:
+        return [f"No repair of ranks or links saves more than {share(WORTH)} of a step."]
+    return [str(sentence) for sentence in found["sentence"]]
 
 
 def _saved(troubles: Sequence[Trouble], replay: Callable) -> np.ndarray:
@@ -64,40 +71,33 @@ def _saved(troubles: Sequence[Trouble], replay: Callable) -> np.ndarray:
     return saved
 
 
-def _pauses_between(
-    gaps: pd.Series, whole: float, ranks: pd.DataFrame, steps: list[int]
-) -> list[dict]:
+def _pauses_between(gaps: pd.Series, whole: float, facts: Facts) -> list[dict]:
     """All ranks between two steps: what a gap is longer than most."""
-    if len(gaps) < 2:
-        return []
     longer = gaps - gaps.median()
     long = longer[longer > _GAP * whole]
     if long.empty:
         return []
-    found = tuple(int(step) for step in long.index)
-    active = np.isin(steps, found)
-    one = Trouble(PAUSED, tuple(int(r) for r in ranks["rank"]), found, trend_of(active),
-                  ("between steps",), {(int(ranks["rank"].iloc[0]), int(step)): float(value)
-                                       for step, value in long.items()})
-    lost = pd.Series({"between steps": float(long.sum())})
-    return [_row(one, float(long.sum()) / (whole + float(gaps.sum())), ranks, lost, steps)]
+    ranks, seconds_lost = facts.ranks["rank"], float(long.sum())
+    steps = tuple(int(step) for step in long.index)
+    excess = {(int(ranks.iloc[0]), int(step)): float(value) for step, value in long.items()}
+    one = Trouble(PAUSED, tuple(int(rank) for rank in ranks), steps,
+                  trend_of(np.isin(facts.step_seconds.index, steps)), (BETWEEN,), excess)
+    lost = pd.Series({BETWEEN: seconds_lost})
+    return [_row(one, seconds_lost / (whole + float(gaps.sum())), lost, facts)]
 
 
-def _row(
-    one: Trouble, saves: float, ranks: pd.DataFrame, lost: pd.Series, steps: list[int]
-) -> dict:
-    kind, name = _kind(one, ranks)
-    host = ranks.set_index("rank")["host"]
-    phase = ""
-    if len(lost) and lost.max() >= _MAIN * lost.sum():
-        phase = str(lost.idxmax())
+def _row(one: Trouble, saves: float, lost: pd.Series, facts: Facts) -> dict:
+    kind, name = _kind(one, facts.ranks)
+    host = facts.ranks.set_index("rank")["host"]
+    main = len(lost) > 0 and lost.max() >= _MAIN * lost.sum()
     row = {
         "kind": kind, "members": list(one.members),
         "hosts": list(dict.fromkeys(str(host.get(rank, "")) for rank in one.members)),
-        "phase": phase, "cause": one.cause, "since_step": one.steps[0], "steps": list(one.steps),
-        "trend": one.trend, "saves": float(saves),
+        "phase": str(lost.idxmax()) if main else "", "cause": one.cause,
+        "since_step": one.steps[0], "steps": list(one.steps), "trend": one.trend,
+        "saves": float(saves),
     }
-    return {**row, "sentence": _sentence(row, name, one, steps)}
+    return {**row, "sentence": _sentence(row, name, one, len(facts.step_seconds))}
 
 
 def _kind(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
@@ -140,7 +140,7 @@ def _group(members: set[int], ranks: pd.DataFrame) -> str:
     return ""
 
 
-def _sentence(row: dict, name: str, one: Trouble, steps: list[int]) -> str:
+def _sentence(row: dict, name: str, one: Trouble, steps: int) -> str:
     many = len(row["members"]) > 1 and row["kind"] in ("ranks", "all")
     what = _what(one, many)
     where = {"forward": " in the forward pass", "backward": " in the backward pass",
@@ -153,19 +153,20 @@ def _what(one: Trouble, many: bool) -> str:
     they, es = ("they", "") if many else ("it", "s")
     amount = np.mean(list(one.excess.values())) if one.excess else np.nan
     if one.cause == LINK:
-        return f"{they} reach{'' if many else 'es'} {min(l.share for l in one.links):.0%} of the usual rate"
+        worst = min(link.share for link in one.links)
+        return f"it reaches {worst:.0%} of the usual rate"
     said = {
         SLOW: f"compute{es} at {number(1 - amount, '.2f')} x the usual rate",
         NO_CORE: f"ha{'ve' if many else 's'} no core for {share(amount)} of the computing time",
         PAUSED: f"stood still for {seconds(amount)}",
-        WORK: f"ha{'ve' if many else 's'} {number(1 / (1 - amount), '.2f')} x the work of the peers",
+        WORK: f"ha{'ve' if many else 's'} {number(1 / (1 - amount), '.2f')} x their peers' work",
         INPUT: f"read{es} documents for {seconds(amount)} longer than is usual",
         LATE_START: f"begin{es} {seconds(amount)} after the others",
     }
     return f"{they} {said[one.cause]}"
 
 
-def _when(row: dict, steps: list[int]) -> str:
+def _when(row: dict, steps: int) -> str:
     found, trend = row["steps"], row["trend"]
     few = ", ".join(map(str, found[:_FEW])) + (", …" if len(found) > _FEW else "")
     if trend == ONCE:
@@ -177,5 +178,5 @@ def _when(row: dict, steps: list[int]) -> str:
     if trend == IN_TURN:
         return f", one after the other (steps {few})"
     if trend == STEADY:
-        return ", in all steps" if len(found) == len(steps) else f", since step {found[0]}"
-    return f", in {len(found)} of {len(steps)} steps ({few})"
+        return ", in all steps" if len(found) == steps else f", since step {found[0]}"
+    return f", in {len(found)} of {steps} steps ({few})"

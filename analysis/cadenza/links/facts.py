@@ -5,19 +5,21 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cadenza.causes.what_if import WORTH, worth
-from cadenza.links.slow import SlowLink, groups, links
+from cadenza.causes.repair import LINK
+from cadenza.causes.verdicts import WORTH
+from cadenza.links.slow import groups, links
 from cadenza.study import Study
-from cadenza.words import seconds, share
+from cadenza.words import share
 
 
 def verdict(study: Study) -> list[str]:
-    """A sentence per slow link that costs time, and one for the others; or one that says why there
-    is none."""
-    costs = saved_by_link(study)
-    dear = set(costs.index[worth(costs)])
-    found = [said_of_link(one, costs.loc[one.name]) for one in study.slow_links if one.name in dear]
-    cheap = [one.share for one in study.slow_links if one.name not in dear]
+    """The verdicts on links, and a sentence on slow ones that cost nothing; or one that says why
+    there is none."""
+    mine = study.verdicts[study.verdicts["cause"] == LINK]
+    found = [str(sentence) for sentence in mine["sentence"]]
+    ends = [set(members) for members in mine["members"]]
+    cheap = [one.share for one in study.slow_links
+             if not any({rank for pair in one.pairs for rank in pair} & own for own in ends)]
     if cheap:
         found.append(_of_cheap(cheap, bool(found)))
     return found or [_silence(study)]
@@ -28,26 +30,6 @@ def _of_cheap(shares: list[float], more: bool) -> str:
     links = f"1 {other}link reaches" if len(shares) == 1 else f"{len(shares)} {other}links reach"
     rates = f"{min(shares):.0%}" + (f" to {max(shares):.0%}" if len(shares) > 1 else "")
     return f"{links} {rates} of the usual rate, which costs less than {share(WORTH)} of a step."
-
-
-def saved_by_link(study: Study) -> pd.DataFrame:
-    """Per name of a slow link the mean time of a step with it at the usual rate: seconds,
-    saved_seconds."""
-    frame = study.what_if()
-    frame = frame[frame["rank"] < 0].set_index("scenario")[["seconds", "saved_seconds"]]
-    slow = study.slow_links
-    return frame.reindex([one.scenario for one in slow]).set_axis([one.name for one in slow])
-
-
-def said_of_link(link: SlowLink, cost: pd.Series) -> str:
-    """How slow it is and what that costs.
-
-    @param cost  its row of saved_by_link()
-    """
-    text = f"{link.explanation[:1].upper()}{link.explanation[1:]}"
-    after, saved = float(cost["seconds"]), float(cost["saved_seconds"])
-    return (f"{text}. At the usual rate a step would take {seconds(after)} instead of "
-            f"{seconds(after + saved)} (−{share(saved / (after + saved))}).")
 
 
 def _silence(study: Study) -> str:
@@ -66,7 +48,6 @@ def _silence(study: Study) -> str:
 
 def as_values(study: Study) -> dict:
     """Everything, for JSON: frames are left to the caller."""
-    costs = saved_by_link(study)
     return {
         "verdict": verdict(study),
         "usual_is": "machine" if study.run.machine is not None else "others",
@@ -75,7 +56,6 @@ def as_values(study: Study) -> dict:
              "groups": [list(members) for _, members in one.groups], "share": one.share,
              "achieved": _or_none(one.achieved), "usual": _or_none(one.usual),
              "lost_seconds": one.lost_seconds,
-             "saved_seconds": float(costs.loc[one.name, "saved_seconds"]),
              "explanation": one.explanation}
             for one in study.slow_links
         ],

@@ -9,28 +9,26 @@ from cadenza.causes.stragglers import LATE
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_compare import critical_path, path_label, what_if
 from cadenza.study import Study
-from cadenza.words import number, seconds, share
+from cadenza.words import number, ranks_of, seconds, share
 
-_RANKS, _STEPS, _SHARES = 8, 6, 10
+_HOSTS, _STEPS, _SHARES = 4, 6, 10
 _WORDS = {"gap": "nothing recorded", "host": "work of the host"}  # kinds of a critical path
 
 
 def straggler_tables(runs: list[tuple[Study, str]]) -> list[Table]:
     blocks = []
     for study, name in runs:
-        blocks += [_persistent(study, name), _by_phase(study, name)]
+        blocks += [_verdicts(study, name), _by_phase(study, name)]
     return [table for table in blocks if table.rows]
 
 
-def _persistent(study: Study, name: str) -> Table:
-    frame = study.persistent
-    frame = frame[frame["slowest_share"] > 0].head(_RANKS)
-    rows = [[str(row.rank), share(row.slowest_share), str(row.persistence),
-             seconds(row.late_seconds), str(row.explanation)]
-            for row in frame.itertuples()]
-    columns = ["rank", "slowest in", "class", "late, sum", "why"]
-    title = f"{name}: how often each rank is late"
-    return Table(title, columns, rows, numbers={0, 1, 3}, wide=True)
+def _verdicts(study: Study, name: str) -> Table:
+    rows = [[share(row.saves), str(row.kind), ranks_of(row.members), ", ".join(row.hosts[:_HOSTS]),
+             str(row.cause), str(row.phase) or "all", str(row.trend), str(row.since_step)]
+            for row in study.verdicts.itertuples()]
+    columns = ["saves", "what", "ranks", "host", "cause", "phase", "when", "since step"]
+    return Table(f"{name}: what a repair saves", columns, rows, numbers={0, 7}, wide=True,
+                 note="Each with those above it repaired: the sum is what all repairs save.")
 
 
 def _by_phase(study: Study, name: str) -> Table:

@@ -51,9 +51,8 @@ def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
     """The mean step time under changed conditions. Frame: Study.what_if's."""
     frame = study.what_if()
     single = (frame["rank"] >= 0).to_numpy()
-    of_link = frame["scenario"].isin([link.scenario for link in study.slow_links]).to_numpy()
     saves = worth(frame).to_numpy()
-    shown = frame[np.where(single | of_link, saves & (single.cumsum() <= _RANKS), True)]
+    shown = frame[np.where(single, saves & (single.cumsum() <= _RANKS), True)]
     names = [
         row.scenario if row.rank < 0 else f"rank {row.rank} as fast as the median"
         for row in shown.itertuples()

@@ -37,7 +37,8 @@ def chosen_ranks(study: Study) -> list[int]:
     path = path.sort_values(ascending=False, kind="stable").index
     group = _tensor_groups(study)
     chosen: dict[int, int] = {}  # tensor group: rank
-    for order, limit in ((busy, 3), (busy[::-1], 5), (study.persistent["rank"], 6), (path, _RANKS)):
+    told = [rank for members in study.verdicts["members"] for rank in members]
+    for order, limit in ((busy, 3), (busy[::-1], 5), (told, 6), (path, _RANKS)):
         for rank in order:
             if len(chosen) >= limit:
                 break

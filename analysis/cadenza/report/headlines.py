@@ -5,11 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
-
-from cadenza.causes.what_if import worth
+from cadenza.causes.verdicts import said
 from cadenza.colours import PART_NAMES
-from cadenza.links.facts import said_of_link, saved_by_link
 from cadenza.time.parts import BUSY, PARTS
 from cadenza.study import Study
 from cadenza.summary import out_of_memory
@@ -17,20 +14,12 @@ from cadenza.words import change, number, seconds, share, signed
 
 _RATE = 0.1  # dense rates of runs that differ by more are of unequal machines
 _WORTH = 0.005  # of a step: less is not worth a sentence
-_LATE = 0.01  # of the run: a rank that is late by less is not worth naming
+_SAID = 3  # verdicts: the others are in the table
 _SPREAD = 0.02  # of a step: a saving that differs by less between steps is said once
 _WITH = {
     "all ranks balanced": "With all ranks balanced",
     "no attention imbalance": "Without attention imbalance",
-    "communication free": "With free communication",
-    "no rank stands still": "Without pauses of ranks",
-    "rank as fast as the median": "With rank {} at the usual rate",
 }
-
-
-_CLASSES = {"persistent": "persistent", "data": "because of its work",
-            "intermittent": "intermittent", "paused": "paused",
-            "none": "not more often than others"}
 
 
 @dataclass
@@ -55,50 +44,12 @@ def _run(study: Study, name: str) -> list[Headline]:
     if not study.has_events:
         return [Headline("plain", lead, "The trace has no events, so where the time went is not "
                                         "known.")]
-    late, why = _late(study)
-    of_links = saved_by_link(study)
-    link = _dearest_link(study, of_links)
-    gain = _gain(study, max(of_links["saved_seconds"], default=0.0), bool(link))
-    parts = (out_of_memory(study), link, why, _lost(study), gain)
-    return [Headline("late" if late or link else "plain", lead, " ".join(filter(None, parts)))]
-
-
-def is_late(study: Study) -> bool:
-    """Whether a rank is late by so much of the run that a sentence names it."""
-    return _late_share(study) >= _LATE
-
-
-def _late_share(study: Study) -> float:
-    """Of the run, what its latest rank is late by."""
-    longest = study.persistent["late_seconds"].max() if len(study.persistent) else 0.0
-    return longest / (study.seconds * len(study.steady_steps))
-
-
-def _late(study: Study) -> tuple[bool, str]:
-    """Whether a rank was late more often than by chance, which, and why."""
-    worst = study.persistent
-    if worst.empty:
-        return False, ""
-    row = worst.iloc[0]
-    of_run = _late_share(study)
-    if not is_late(study):
-        even = "No rank is late by more than 1 % of a step. " * (len(study.ranks) > 1)
-        return any(one.steps for one in study.lone_ranks), even + study.said_of_lone_ranks
-    others = f" ({_others(int(row['as_late']))})" if row["as_late"] else ""
-    return True, (
-        f"Rank {row['rank']} is late by {share(of_run)} of a step{others}. It is the slowest in "
-        f"{row['slowest_share']:.0%} of the steps ({_CLASSES.get(row['persistence'])}). "
-        f"{_sentence(str(row['explanation']))}"
-    )
-
-
-def _others(count: int) -> str:
-    return "another rank is as late" if count == 1 else f"{count} other ranks are as late"
-
-
-def _sentence(text: str) -> str:
-    text = text.strip().rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    sentences = said(study.verdicts, len(study.ranks))
+    more = f"{len(sentences) - _SAID} more are in the table." if len(sentences) > _SAID else ""
+    parts = (out_of_memory(study), *sentences[:_SAID], more, study.silence, _lost(study),
+             _gain(study))
+    kind = "plain" if study.verdicts.empty else "late"
+    return [Headline(kind, lead, " ".join(filter(None, parts)))]
 
 
 def _lost(study: Study) -> str:
@@ -115,52 +66,28 @@ def _lost(study: Study) -> str:
     return f"{whole} of the ranks' time is lost, mainly to {name} ({most})."
 
 
-def _dearest_link(study: Study, costs: pd.DataFrame) -> str:
-    """The slow link that costs most, where that is worth a sentence.
-
-    @param costs  saved_by_link()
-    """
-    dear = costs[worth(costs, _WORTH)]
-    if dear.empty:
-        return ""
-    name = dear["saved_seconds"].idxmax()
-    (link,) = (one for one in study.slow_links if one.name == name)
-    return said_of_link(link, dear.loc[name])
-
-
-def _gain(study: Study, of_link: float, link_is_said: bool) -> str:
-    """What would get most back, of all that was replayed but links.
-
-    @param of_link  seconds that the dearest slow link costs
-    """
+def _gain(study: Study) -> str:
+    """What balance would get back beyond repairs. What nobody can buy, as a free network, is in the
+    table alone."""
     frame = study.what_if()
     found = frame[frame["scenario"].isin(_WITH)]
     if found.empty:
         return ""
-    row = found.loc[_own_savings(found, of_link).idxmax()]
+    row = found.loc[found["saved_seconds"].idxmax()]
     after, saved = float(row["seconds"]), float(row["saved_seconds"])
-    if saved < _WORTH * (after + saved):
-        if link_is_said:
-            return ""
-        return "Neither balanced ranks nor a faster network would shorten a step."
+    if saved < (_WORTH + study.verdicts["saves"].sum()) * (after + saved):
+        return ""
     low, high = float(row["low_share"]), float(row["high_share"])
     first = f"{low:.0%}" if low >= 0 else _less(low)  # "0% to 25% less"
     spread = f"; in most steps {first} to {_less(high)}" if high - low >= _SPREAD else ""
     return (
-        f"{_WITH[row['scenario']].format(row['rank'])}, a step would take {seconds(after)} instead "
+        f"{_WITH[row['scenario']]}, a step would take {seconds(after)} instead "
         f"of {seconds(after + saved)} on average ({_less(saved / (after + saved))}{spread})."
     )
 
 
 def _less(saved: float) -> str:
     return f"{abs(saved):.0%} {'less' if saved >= 0 else 'more'}"
-
-
-def _own_savings(found: pd.DataFrame, of_link: float) -> pd.Series:
-    """A free network saves what slow links cost, too: what it saves beyond that is its own."""
-    saved = found["saved_seconds"].copy()
-    saved[found["scenario"] == "communication free"] -= of_link
-    return saved
 
 
 def _comparison(one: dict) -> list[Headline]:

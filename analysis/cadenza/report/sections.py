@@ -190,7 +190,7 @@ _BUBBLES = (
 _STRAGGLERS = (
     "For each phase, the rank that lost the most time: it had more work than its peers "
     "(same role and pipeline stage), or it ran slower than the ranks that do the same "
-    "operations. A rank is persistent when it is the slowest in more than half of the steps."
+    "operations. What a repair saves is found by replaying the steps with it and those above it."
 )
 _LINKS = (
     "Which rank sends to which. Times are those of the transfers alone, without waiting for the "

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is named together, since when, and what their repair saves, from frames made by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from step_frames import Cluster, events_frame, graph_of, ranks_frame, steps_frame
+
+from cadenza.causes.patterns import patterns
+from cadenza.causes.repair import (
+    LATE_START, SLOW, Trouble, first_and_last, gains, in_order, replayed,
+)
+from cadenza.causes.slowness import cells, lowest_mode
+from cadenza.causes.troubles import Facts, find
+from cadenza.causes.verdicts import verdicts
+from cadenza.graph.graph import build
+
+NOISE = 0.005
+
+
+def noisy(level, seed=1):
+    random = np.random.default_rng(seed)
+    return np.asarray(level, float) + NOISE * random.standard_normal(len(level))
+
+
+@pytest.mark.parametrize("level, trend, active", [
+    ([0.3] * 8, "steady", range(8)),
+    ([0, 0, 0, 0.3, 0.3, 0.3, 0.3, 0.3], "steady", range(3, 8)),
+    ([0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35], "rising", range(1, 8)),
+    ([0, 0, 0, 0, 0.4, 0, 0, 0], "once", [4]),
+    ([0, 0.3, 0, 0.3, 0, 0.3, 0, 0.3], "periodic", [1, 3, 5, 7]),
+    ([0.3, 0, 0, 0.3, 0, 0, 0.3, 0], "periodic", [0, 3, 6]),
+    ([0, 0.3, 0.3, 0, 0, 0.3, 0, 0], "intermittent", [1, 2, 5]),
+    ([0.3, 0.3, 0.3, 0, 0, 0, 0, 0], "intermittent", [0, 1, 2]),
+    ([0.3], "steady", [0]),
+])
+def test_in_which_steps(level, trend, active):
+    (found,) = patterns(noisy(level), NOISE)
+    assert (found.trend, list(np.flatnonzero(found.active))) == (trend, list(active))
+    assert found.level[found.active] == pytest.approx(np.asarray(level)[found.active], abs=0.05)
+
+
+def test_one_step_beside_a_lasting_level_is_found_as_well():
+    found = patterns(noisy([0.2, 0.2, 0.2, 0.9, 0.2, 0.2, 0.2, 0.2]), NOISE)
+    assert [one.trend for one in found] == ["steady", "once"]
+
+
+def test_noise_is_nothing():
+    alarms = [bool(patterns(noisy([0.0] * steps, seed), NOISE))
+              for seed in range(500) for steps in (4, 24)]
+    assert sum(alarms) == 0
+
+
+def test_what_is_usual_is_the_pace_of_the_fastest_group():
+    level = np.array([0.01, -0.01, 0.0, 0.35, 0.36, 0.35, 0.36, 0.35, 0.36])
+    assert lowest_mode(level).tolist() == [True] * 3 + [False] * 6
+    alone = np.append(level, -0.5)  # one that is faster than all others is no group
+    assert lowest_mode(alone).tolist() == [True] * 3 + [False] * 7
+
+
+def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0):
+    """Of a run in which each rank computes 3 operations a step. @param slow  (ranks, steps) factors
+
+    @param flops   (ranks,) of an operation
+    @param begins  (ranks, steps) s that a rank begins late
+    """
+    random = np.random.default_rng(3)
+    work = np.ones(len(ranks)) if flops is None else np.asarray(flops)
+    rows = [
+        {"step": step, "phase": phase, "category": "compute_dense", "name": name, "rank": rank,
+         "peers": 0, "variance": 0.0, "still": 0.0, "flops": work[rank],
+         "seconds": slow[rank, step] * work[rank] * (1 + 0.002 * random.standard_normal())}
+        for rank in range(len(ranks)) for step in range(steps)
+        for phase, name in (("forward", "a"), ("backward", "b"), ("optimizer", "c"))
+    ]
+    paused = pd.DataFrame(columns=["step", "phase", "rank", "category", "name", "seconds"])
+    late = np.zeros(slow.shape) if begins is None else begins
+    windows = pd.DataFrame([
+        {"rank": rank, "step": step, "begin_ns": int(1e9 * (10 * step + late[rank, step]))}
+        for rank in range(len(ranks)) for step in range(steps)])
+    given = windows.assign(seconds=machine).set_index(["step", "rank"])["seconds"]
+    links = pd.DataFrame(columns=["low", "high", "share"])
+    loads = pd.DataFrame(rows)
+    of_ranks = cells(np.arange(len(ranks)), np.arange(steps), loads, paused, given)
+    return Facts(of_ranks, loads, paused, windows,
+                 pd.Series(10.0, index=pd.RangeIndex(steps, name="step")), ranks, [], links)
+
+
+def named(of):
+    """kind, members, trend, since_step of the verdicts, with a replay that saves 1 s each."""
+    def replay(troubles, cases):
+        return 80.0 - cases.sum(axis=1)
+
+    frame = verdicts(find(of), pd.Series(0.0, index=range(1, 8)), replay, of)
+    return [(row["kind"], row["members"], row["trend"], row["since_step"])
+            for row in frame.to_dict("records")]
+
+
+HOSTS = ranks_frame(8, host=[f"n{r // 4}" for r in range(8)], data=[r // 2 for r in range(8)],
+                    tensor=[r % 2 for r in range(8)])
+
+
+def speeds(ranks, factor=1.4, steps=range(8)):
+    slow = np.ones((8, 8))
+    slow[np.ix_(list(ranks), list(steps))] = factor
+    return slow
+
+
+@pytest.mark.parametrize("slow, expected", [
+    (speeds([]), []),
+    (speeds([5]), [("rank", [5], "steady", 0)]),
+    (speeds([2, 5]), [("ranks", [2, 5], "steady", 0)]),
+    (speeds([4, 5, 6, 7]), [("node", [4, 5, 6, 7], "steady", 0)]),
+    (speeds([2, 3]), [("group", [2, 3], "steady", 0)]),
+    (speeds([1, 3, 5, 7]), [("group", [1, 3, 5, 7], "steady", 0)]),
+    (speeds(range(8), steps=range(3, 8)), [("all", list(range(8)), "steady", 3)]),
+    (speeds(range(8), steps=[4]), [("all", list(range(8)), "once", 4)]),
+    (speeds([0, 1, 2, 4, 6, 7]), [("ranks", [0, 1, 2, 4, 6, 7], "steady", 0)]),
+], ids=["clean", "one", "two", "node", "replica", "tensor rank", "all", "one step of all", "most"])
+def test_who_is_named_together(slow, expected):
+    assert named(facts(slow, HOSTS)) == expected
+
+
+def test_those_that_take_turns_are_one():
+    slow = np.ones((8, 8))
+    for step in range(8):
+        slow[step * 3 % 8, step] = 1.5
+    assert named(facts(slow, HOSTS)) == [("all", list(range(8)), "in turn", 0)]
+
+
+def test_a_machine_file_tells_when_all_are_slow():
+    slow = speeds(range(8))
+    assert named(facts(slow, HOSTS)) == []
+    assert named(facts(slow, HOSTS, machine=3.0)) == [("all", list(range(8)), "steady", 0)]
+
+
+def test_more_work_than_the_other_replicas_have():
+    flops = [1, 1, 1.5, 1.5, 1, 1, 1, 1]
+    of = facts(np.ones((8, 8)), HOSTS, flops=flops)
+    assert [(one.cause, one.members) for one in find(of)] == [("work", (2, 3))]
+    stages = HOSTS.assign(pipeline=[r // 2 for r in range(8)], data=0)
+    assert find(facts(np.ones((8, 8)), stages, flops=flops)) == []  # the placement's doing
+
+
+def test_who_begins_late():
+    begins = np.zeros((8, 8))
+    begins[3, 2:] = 0.5
+    (one,) = find(facts(np.ones((8, 8)), HOSTS, begins=begins))
+    assert (one.cause, one.members, one.steps) == (LATE_START, (3,), (2, 3, 4, 5, 6, 7))
+    assert set(one.excess.values()) == {0.5}
+
+
+def test_a_pause_of_all_between_two_steps():
+    of = facts(np.ones((8, 8)), HOSTS)
+    gaps = pd.Series([0.1, 0.1, 0.1, 3.1, 0.1, 0.1, 0.1], index=range(1, 8))
+    (row,) = verdicts([], gaps, None, of).to_dict("records")
+    assert (row["kind"], row["phase"], row["steps"]) == ("all", "between steps", [4])
+    assert row["saves"] == pytest.approx(3.0 / (80 + 3.7))
+    assert row["sentence"].startswith("Repairing all ranks saves 3.6% of a step: they stood still")
+
+
+def late_ranks():
+    """Ranks 1 and 2 take 14 and 13 ms where the others take 10: neither alone is worth much."""
+    programs = [[("work", "layer", t, {"flops": 1.0}), ("meet", "sum", 1.0)]
+                for t in (10.0, 14.0, 13.0, 10.0)]
+    return graph_of(Cluster(programs, travel=0.0).rows)
+
+
+def slow_rank(rank, factor):
+    return Trouble(SLOW, (rank,), (0,), "steady", ("forward",), {(rank, 0): 1 - 1 / factor})
+
+
+def test_causes_that_hide_one_another_are_repaired_together():
+    troubles = [slow_rank(1, 1.4), slow_rank(2, 1.3)]
+    cases = first_and_last(2)
+    seconds = replayed(late_ranks(), troubles, cases, None)
+    assert seconds == pytest.approx([0.015, 0.014, 0.015, 0.011, 0.015, 0.014])
+    found = gains(seconds, cases)
+    assert found == pytest.approx([2.5e-3, 1.5e-3])
+    order = np.argsort(-found)
+    assert -np.diff(replayed(late_ranks(), troubles, in_order(order), None)) == pytest.approx(
+        [1e-3, 3e-3])
+
+
+def test_a_trouble_of_another_step_saves_nothing():
+    other = Trouble(SLOW, (1,), (5,), "once", ("forward",), {(1, 5): 0.5})
+    assert replayed(late_ranks(), [other], first_and_last(1), None) == pytest.approx([0.015] * 4)
+
+
+def test_a_late_start_is_replayed_without_it():
+    rows = Cluster([[("work", "layer", 10.0), ("meet", "sum", 1.0)] for _ in range(3)], 0.0).rows
+    for row in rows:  # rank 2 begins 5 ms late
+        if row["name"] == "sum" or row["rank"] == 2:
+            row["begin"] += 5
+            row["end"] += 5
+        elif row["name"] == "wait_for_ranks":
+            row["end"] += 5
+    events = events_frame(rows)
+    steps = steps_frame(events)
+    steps.loc[steps["rank"] == 2, "begin_ns"] += 5_000_000
+    graph = build(events, steps, ranks_frame(3), 0)
+    assert graph.replayed_seconds() == pytest.approx([0.016])
+    late = Trouble(LATE_START, (2,), (0,), "once", (), {(2, 0): 0.005})
+    assert replayed(graph, [late], first_and_last(1)[:2], None) == pytest.approx([0.016, 0.011])
