@@ -4,7 +4,7 @@
 import cadenza
 import numpy as np
 
-SAID = {"slow": " run at ", "late data": "data loading takes longer"}
+CAUSES = {"slow": ("slow", "no core"), "late data": ("input",)}
 
 
 def judge(folder, kind, truth):
@@ -35,13 +35,13 @@ def planted(truth, place):
 
 
 def persistent_fault(study, kind, truth):
-    """One that is there in all steps: the rank that is late most, and what is said of it. There is
-    no phase to be right about."""
-    worst = study.persistent.iloc[0]
+    """One that is there in all steps: the verdict that saves most. There is no phase to be right
+    about."""
+    first = next(iter(study.verdicts.to_dict("records")), None)
     return {
-        "rank": bool(worst["rank"] == truth["victim"]),
-        "cause": SAID[kind] in worst["explanation"].split("; also ")[0],
-        "said": f"{worst['persistence']}: {worst['explanation']}",
+        "rank": first is not None and first["members"] == [truth["victim"]],
+        "cause": first is not None and first["cause"] in CAUSES[kind],
+        "said": first["sentence"] if first else "nothing",
         "planted": f"rank {truth['victim']}",
     }
 

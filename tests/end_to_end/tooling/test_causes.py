@@ -18,7 +18,7 @@ from cadenza.graph.critical_path import critical_path, slack  # noqa: E402
 from cadenza.graph.graph import build  # noqa: E402
 from cadenza.graph.lanes import MEETING  # noqa: E402
 from cadenza.graph.loads import scores  # noqa: E402
-from cadenza.causes.stragglers import persistent, stragglers, wait_causes  # noqa: E402
+from cadenza.causes.stragglers import stragglers, wait_causes  # noqa: E402
 from cadenza.causes.what_if import network_free, what_if  # noqa: E402
 from cadenza.report.headlines import headlines  # noqa: E402
 from cadenza.summary import summarize  # noqa: E402
@@ -121,12 +121,13 @@ def test_planted_slow_rank_is_found(slow_rank):
     assert set(passes["rank"]) == {2} and set(passes["why"]) == {"rate"}
     said = r"run at 0\.50 x the median rate"
     assert passes["explanation"].str.contains(said).all()
-    worst = persistent(found, run.ranks()).iloc[0]
-    assert (worst["rank"], worst["persistence"]) == (2, "persistent")
+    (said,) = cadenza.Study(run).verdicts.to_dict("records")
+    assert (said["members"], said["cause"], said["trend"]) == ([2], "slow", "steady")
+    seconds = [cadenza.Study(one).seconds for one in (run, even)]
+    assert said["saves"] == pytest.approx(1 - seconds[1] / seconds[0], abs=0.01)
     flagged = scores(run.events(), run.ranks())
     assert set(flagged[flagged["slow"]]["rank"]) == {2}
-    nobody = persistent(stragglers(even.events(), even.ranks()), even.ranks())
-    assert set(nobody["persistence"]) <= {"none", "data"}
+    assert cadenza.Study(even).verdicts.empty
 
 
 def test_making_the_slow_rank_fast_takes_what_the_simulation_says(slow_rank):
@@ -165,7 +166,7 @@ def test_one_slow_rank_of_512(tmp_path):
     found = stragglers(graph.lanes.events, run.ranks(), wait_causes(graph))
     assert time.process_time() - begin < 100  # 5 were measured on a busy machine
     assert (path["end_ns"] - path["begin_ns"]).sum() == pytest.approx(graph.seconds * 1e9, abs=1)
-    assert persistent(found, run.ranks()).loc[0, "rank"] == 37
+    assert found.loc[found["late_seconds"].idxmax(), "rank"] == 37
     assert frame.loc[37, "seconds"] == pytest.approx(seconds_of(runs["even"], 0), rel=0.02)
     assert frame.loc[37, "saved_seconds"] > 0.1 * graph.seconds
 

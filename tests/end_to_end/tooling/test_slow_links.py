@@ -12,7 +12,7 @@ from test_causes import FAST, cadenza, graph_of, seconds_of, simulate
 
 from cadenza.links.times import group_times, pair_times
 from cadenza.links.slow import slow_links
-from cadenza.report.headlines import headlines, is_late
+from cadenza.report.headlines import headlines  # noqa: E402
 
 NETWORK = (2e-6, 5e7)  # on which messages matter
 EVEN = {"model": {"layers": 4, "kv_heads": 4}}
@@ -59,12 +59,11 @@ def test_a_slow_link_is_named_with_its_cost(layout, tmp_path):
     assert link in found.pairs and found.known == (layout not in GROUPS), found
     assert found.share == pytest.approx(share, rel=0.05)
     frame = study.what_if(1).set_index("scenario")
-    replayed = frame.loc[f"{found.name} at the usual rate", "seconds"]
+    replayed = frame.loc["slow links at the usual rate", "seconds"]
     # In a plain ring the keys of later ranks wait for those of earlier ones, in another order then.
     within = 0.04 if layout.startswith("ring") else 0.03
     assert replayed == pytest.approx(seconds_of(even), abs=within * seconds_of(late))
-    worst = study.persistent.iloc[0]  # no rank is blamed for it: it may have more to do, though
-    assert worst["persistence"] in ("data", "none") or not is_late(study), study.persistent
+    assert set(study.verdicts["cause"]) <= {"link", "work"}, study.verdicts  # no rank is blamed
     assert cadenza.Study(even).slow_links == []
 
 
@@ -93,8 +92,8 @@ def test_the_headline_names_a_link_that_costs_most(tmp_path):
     changes = harness.merged(EVEN, LAYOUTS["ring 4"][0])
     late, _ = simulated_pair(tmp_path, changes, {"slow_links": [[1, 2, 0.1]]})
     (line,) = headlines([cadenza.Study(late)], ["ring"], [])
-    assert line.kind == "late" and line.text.startswith("Link 1-2 reaches ")
-    assert "At the usual rate a step would take " in line.text
+    assert line.kind == "late" and line.text.startswith("Repairing link 1-2 saves ")
+    assert "of a step: it reaches 10% of the usual rate, in all steps." in line.text
 
 
 LONE = {
@@ -115,10 +114,11 @@ def test_a_slow_rank_without_peers_is_named_with_its_cost(layout, tmp_path):
     text = f"rank {victim} computes at 0.70 x its machine's rate"
     assert frame.loc[victim, "explanation"] == text
     assert frame.loc[victim, "seconds"] == pytest.approx(seconds_of(even), rel=0.01)
-    assert study.persistent.loc[0, ["rank", "persistence"]].tolist() == [victim, "persistent"]
-    assert set(cadenza.Study(even).persistent["persistence"]) == {"none"}
+    (said,) = study.verdicts.to_dict("records")
+    assert (said["members"], said["cause"]) == ([victim], "slow")
+    assert cadenza.Study(even).verdicts.empty
     (line,) = headlines([study], ["run"], [])
-    assert f"With rank {victim} at the usual rate" in line.text
+    assert f"Repairing rank {victim} " in line.text
 
 
 def test_of_a_real_run_of_one_rank_constant_slowness_is_not_told(corpus, tmp_path):
@@ -127,4 +127,4 @@ def test_of_a_real_run_of_one_rank_constant_slowness_is_not_told(corpus, tmp_pat
     study = cadenza.Study(cadenza.open(harness.train(tmp_path, changes).folder))
     (line,) = headlines([study], ["run"], [])
     assert "the trace cannot show whether it is always slow" in line.text
-    assert "is late" not in line.text and study.slow_links == []
+    assert study.slow_links == []
