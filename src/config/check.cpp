@@ -487,6 +487,42 @@ void check_share(const Checker& check, const char* path, double share) {
                 share);
 }
 
+void check_slow_adapters(const Checker& check, const Experiment& e) {
+  constexpr const char* kPath = "cluster.slow_adapters";
+  if (e.cluster.slow_adapters.empty()) return;
+  const std::int64_t each = e.cluster.ranks_per_node;
+  check.require(each > 0 && each < e.ranks(), kPath,
+                "found cluster.ranks_per_node = {} and {}; valid: two nodes or more", each,
+                counted(e.ranks(), "rank"));
+  const std::int64_t nodes = (e.ranks() + each - 1) / each;
+  for (const auto& [node, out, in] : e.cluster.slow_adapters) {
+    check.require(node == std::floor(node) && node < real(nodes), kPath,
+                  "found node {}; valid: an integer in [0, {})", node, nodes);
+    check_share(check, kPath, out);
+    check_share(check, kPath, in);
+    check.require(out < 1 || in < 1, kPath,
+                  "found a row of node {} that changes nothing; valid: a share below 1", node);
+  }
+}
+
+void check_fault(const Checker& check, const Fault& fault) {
+  constexpr const char* kPath = "cluster.faults";
+  const auto require = [&](bool holds, const char* what) {
+    check.require(holds, kPath, "found a fault of rank {} {}", fault.rank, what);
+  };
+  const bool operates = fault.is_of_operations();
+  require(operates || fault.between > 0 || fault.clock != 0,
+          "that changes nothing; valid: a speed or core below 1, a pause, between or clock");
+  require(operates || (fault.phase == FaultPhase::all && fault.work == FaultWork::all),
+          "with phase or work, but without speed, pause and core; valid: one of them");
+  require(fault.clock == 0 || fault.steps.empty(),
+          "with clock and steps; valid: two blocks, as a clock is wrong in every step");
+  check.require(fault.phase != FaultPhase::optimizer || fault.work == FaultWork::all, kPath,
+                "found a fault of rank {} with phase optimizer and work {}, of which there is none "
+                "in that phase; valid: work all",
+                fault.rank, word(fault.work));
+}
+
 void check_cluster(const Checker& check, const Experiment& e) {
   for (const auto& [rank, share] : e.cluster.slow_ranks) {
     check_rank(check, "cluster.slow_ranks", rank, e.ranks());
@@ -499,17 +535,10 @@ void check_cluster(const Checker& check, const Experiment& e) {
     check.require(one != other, "cluster.slow_links",
                   "found a link from rank {} to itself; valid: two ranks", one);
   }
+  check_slow_adapters(check, e);
   for (const Fault& fault : e.cluster.faults) {
     check_rank(check, "cluster.faults", real(fault.rank), e.ranks());
-    check.require(
-        fault.speed < 1 || fault.pause > 0, "cluster.faults",
-        "found a fault of rank {} that changes nothing; valid: a speed below 1 or a pause",
-        fault.rank);
-    check.require(
-        fault.phase != FaultPhase::optimizer || fault.work == FaultWork::all, "cluster.faults",
-        "found a fault of rank {} with phase optimizer and work {}, of which there is none "
-        "in that phase; valid: work all",
-        fault.rank, word(fault.work));
+    check_fault(check, fault);
   }
 }
 

@@ -260,6 +260,9 @@ void describe(Visitor& visit, Fault& fault) {
   visit.required("rank", fault.rank, "the rank that it is about", Integers{0, kMostRanks});
   visit.key("speed", fault.speed, Numbers{0.0, 1.0, true});
   visit.key("pause", fault.pause, Numbers{0.0, 1e6});
+  visit.key("core", fault.core, Numbers{0.0, 1.0, true});
+  visit.key("between", fault.between, Numbers{0.0, 1e6});
+  visit.key("clock", fault.clock, Numbers{-1e6, 1e6});
   visit.key("phase", fault.phase);
   visit.key("work", fault.work);
   visit.key("steps", fault.steps, Integers{0, kMaxCount});
@@ -274,6 +277,7 @@ void describe(Visitor& visit, Cluster& cluster) {
   visit.key("jitter", cluster.jitter, kSpread);
   visit.key("slow_ranks", cluster.slow_ranks, kNotNegative);
   visit.key("slow_links", cluster.slow_links, kNotNegative);
+  visit.key("slow_adapters", cluster.slow_adapters, kNotNegative);
   visit.blocks("faults", cluster.faults);
 }
 

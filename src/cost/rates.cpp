@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <map>
@@ -29,11 +30,13 @@ class Links {
   enum class Ring : std::uint8_t { gather, reduce };
   Way ring(Ring what, std::span<const Rank> group) const;
   double round(Ring what, double bytes, std::span<const Rank> group) const;
-  double slowest_share(std::span<const Rank> group) const;
+  double share(Rank from, Rank to) const;
+  double slowest_share(std::span<const Rank> group, bool between) const;
 
   config::Links links_;
   int ranks_per_node_;  ///< 0: all ranks are on one node
   std::map<std::pair<Rank, Rank>, double> slow_;
+  std::map<int, std::array<double, 2>> slow_adapters_;  ///< by node: shares out and in
 };
 
 Links::Links(const config::Machine& machine, const config::Cluster& cluster)
@@ -45,6 +48,9 @@ Links::Links(const config::Machine& machine, const config::Cluster& cluster)
   links_.between.reduce_bytes_per_second *= cluster.bandwidth;
   for (const auto& [one, other, share] : cluster.slow_links) {
     slow_[std::minmax(static_cast<Rank>(one), static_cast<Rank>(other))] = share;
+  }
+  for (const auto& [node, out, in] : cluster.slow_adapters) {
+    slow_adapters_[static_cast<int>(node)] = {out, in};
   }
 }
 
@@ -62,19 +68,34 @@ int Links::adapter_of(Rank rank) const {
 Way Links::way(Rank from, Rank to) const {
   const bool between = node_of(from) != node_of(to);
   const config::Link& link = between ? links_.between : links_.inside;
-  Way way{link.latency_seconds, link.bytes_per_second, between};
-  const auto slow = slow_.find(std::minmax(from, to));
-  if (slow != slow_.end()) way.bytes_per_second *= slow->second;
-  return way;
+  return {link.latency_seconds, link.bytes_per_second * share(from, to), between};
 }
 
-double Links::slowest_share(std::span<const Rank> group) const {
+/// The share of its bandwidth that a link has.
+double Links::share(Rank from, Rank to) const {
   double share = 1;
-  for (std::size_t i = 0; !slow_.empty() && i < group.size(); ++i) {
-    const auto slow = slow_.find(std::minmax(group[i], group[(i + 1) % group.size()]));
-    if (slow != slow_.end()) share = std::min(share, slow->second);
+  if (const auto slow = slow_.find(std::minmax(from, to)); slow != slow_.end()) {
+    share = slow->second;
   }
+  if (node_of(from) == node_of(to)) return share;
+  const auto times = [&](Rank rank, std::size_t direction) {
+    const auto slow = slow_adapters_.find(node_of(rank));
+    if (slow != slow_adapters_.end()) share *= slow->second.at(direction);
+  };
+  times(from, 0);
+  times(to, 1);
   return share;
+}
+
+/// Of the links of a ring inside nodes, or of those between them.
+double Links::slowest_share(std::span<const Rank> group, bool between) const {
+  double slowest = 1;
+  if (slow_.empty() && slow_adapters_.empty()) return slowest;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const Rank from = group[i], to = group[(i + 1) % group.size()];
+    if ((node_of(from) != node_of(to)) == between) slowest = std::min(slowest, share(from, to));
+  }
+  return slowest;
 }
 
 /// The slowest connection of a ring from one rank to the next.
@@ -85,7 +106,8 @@ Way Links::ring(Ring what, std::span<const Rank> group) const {
     return own > 0 ? own : link.bytes_per_second;
   };
   const bool between = node_of(group.front()) != node_of(group.back());
-  Way way{links_.inside.latency_seconds, rate(links_.inside), between};
+  const double inside = rate(links_.inside) * slowest_share(group, false);
+  Way way{links_.inside.latency_seconds, inside, between};
   if (between) {
     std::map<int, int> on_node;
     for (const Rank rank : group) ++on_node[node_of(rank)];
@@ -95,11 +117,10 @@ Way Links::ring(Ring what, std::span<const Rank> group) const {
                                 ? fewest
                                 : static_cast<double>(links_.adapters * fewest) / ranks_per_node_;
     way.latency_seconds = links_.between.latency_seconds;
-    way.bytes_per_second = adapters * rate(links_.between);
+    way.bytes_per_second = adapters * rate(links_.between) * slowest_share(group, true);
     // A node with one rank of the group uses no link inside it.
-    if (fewest > 1) way.bytes_per_second = std::min(way.bytes_per_second, rate(links_.inside));
+    if (fewest > 1) way.bytes_per_second = std::min(way.bytes_per_second, inside);
   }
-  way.bytes_per_second *= slowest_share(group);
   return way;
 }
 

@@ -27,6 +27,8 @@ Clock::Clock(const config::Experiment& experiment, const program::StepShape& ste
       variation_(experiment, step),
       runners_(programs.size()),
       runner_of_(static_cast<std::size_t>(step_shape.layout.ranks()), -1) {
+  const std::vector<double> begin = begins(experiment, step);
+  const auto [first, last] = std::ranges::minmax(begin);
   bool all_lead = layout_.tensor() > 1;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     RankState& runner = runners_[i];
@@ -37,7 +39,10 @@ Clock::Clock(const config::Experiment& experiment, const program::StepShape& ste
     runner_of_[at(runner.rank())] = static_cast<int>(i);
     all_lead = all_lead && layout_.tensor_of(runner.rank()) == 0;
     place_pauses(runner);
-    wake(i, 0);
+    // All ranks agree on the plan before any begins its program.
+    runner.times.begin = begin[at(runner.rank())] - first;
+    runner.times.data_parallel_wait = last - begin[at(runner.rank())];
+    wake(i, last - first);
   }
   one_for_all_ = all_lead;
 }
@@ -183,7 +188,7 @@ double& Clock::computing(RankTimes& times, Operation operation) {
 void Clock::attend(std::size_t i) {
   RankState& runner = runners_[i];
   const Attention& work = work_.attention(runner.instruction(), runner.in_pool);
-  const double seconds = taken(runner, work.seconds);
+  const double seconds = runner.compute = taken(runner, work.seconds);
   count_attention(runner, seconds);
   runner.times.flops += work.flops;
   runner.times.attention_flops += work.flops;
@@ -203,7 +208,7 @@ void Clock::count_attention(RankState& runner, double seconds) {
 void Clock::estimate(std::size_t i) {
   RankState& runner = runners_[i];
   const double machine = work_.estimate(runner.instruction(), runner.in_pool);
-  const double seconds = taken(runner, machine);
+  const double seconds = runner.compute = taken(runner, machine);
   count_attention(runner, seconds);
   emit(runner, Activity::compute, runner.now, runner.now + seconds);
   run_for(i, machine);
@@ -221,7 +226,11 @@ void Clock::emit(const RankState& runner, Activity what, double begin, double en
   span.bytes = bytes;
   span.flops = flops;
   span.flow = flow;
-  if (what == Activity::compute) span.still = variation_.pause(runner.rank(), runner.next);
+  const bool copies = what == Activity::pack || what == Activity::unpack;
+  if (copies || what == Activity::compute) {
+    span.still = variation_.still(runner.rank(), runner.next, runner.instruction(),
+                                  copies ? end - begin : runner.compute);
+  }
   observer_(span);
 }
 

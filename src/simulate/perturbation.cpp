@@ -85,6 +85,15 @@ double Perturbation::pause(Rank rank, std::size_t number) const {
   return pause == pauses_.end() ? 0.0 : pause->second;
 }
 
+/// Share of its time in which the rank has its core.
+double Perturbation::core(Rank rank, const program::Instruction& instruction) const {
+  double share = 1;
+  for (const config::Fault& fault : faults_) {
+    if (concerns(fault, rank, instruction)) share *= fault.core;
+  }
+  return share;
+}
+
 double Perturbation::seconds(Rank rank, std::size_t number, const program::Instruction& instruction,
                              double seconds) const {
   if (rank_.empty()) return seconds;
@@ -96,7 +105,13 @@ double Perturbation::seconds(Rank rank, std::size_t number, const program::Instr
   for (const config::Fault& fault : faults_) {
     if (concerns(fault, rank, instruction)) factor /= fault.speed;
   }
-  return seconds * factor + pause(rank, number);
+  return seconds * factor / core(rank, instruction) + pause(rank, number);
+}
+
+double Perturbation::still(Rank rank, std::size_t number, const program::Instruction& instruction,
+                           double taken) const {
+  const double paused = pause(rank, number);
+  return paused + (taken - paused) * (1 - core(rank, instruction));
 }
 
 }  // namespace cadenza::simulate

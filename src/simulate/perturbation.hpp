@@ -25,14 +25,18 @@ class Perturbation {
   void place_pauses(const program::Program& program,
                     const std::function<bool(const program::Instruction&)>& computes);
 
-  /// Seconds for which a rank pauses in its `number`-th operation.
-  double pause(Rank rank, std::size_t number) const;
-
   /// Seconds that a rank's `number`-th operation takes if the machine needs `seconds`.
   double seconds(Rank rank, std::size_t number, const program::Instruction& instruction,
                  double seconds) const;
 
+  /// Of the `taken` seconds of such an operation those in which the rank stands still.
+  double still(Rank rank, std::size_t number, const program::Instruction& instruction,
+               double taken) const;
+
  private:
+  double pause(Rank rank, std::size_t number) const;
+  double core(Rank rank, const program::Instruction& instruction) const;
+
   std::uint64_t seed_;
   double jitter_;
   std::vector<double> rank_;           ///< factor on all times of a rank; empty: all are alike

@@ -134,7 +134,8 @@ std::uint32_t Recording::in_step(std::uint32_t flow) const {
   return static_cast<std::uint32_t>(Hasher().add(flow).add(step_).value()) | 1u;
 }
 
-void Recording::surround(Rank rank, bool trains, double end, double step_seconds) {
+void Recording::surround(Rank rank, bool trains, const RankTimes& times, double opens,
+                         double step_seconds) {
   if (!events_) return;
   std::vector<Event>& events = ranks_[at(rank)].events;
   const auto wait = [&](double begin, double until) {
@@ -149,13 +150,14 @@ void Recording::surround(Rank rank, bool trains, double end, double step_seconds
     return agreeing;
   };
   if (trains) {
-    Event zeroing = event(0, 0);
+    Event zeroing = event(opens, opens);
     set_kind(OtherEvent::zero_gradients, zeroing);
     events.insert(events.begin(), zeroing);
   }
-  events.insert(events.begin(), {wait(0, 0), agree(OtherEvent::agree_on_plan, 0)});
+  events.insert(events.begin(),
+                {wait(times.begin, opens), agree(OtherEvent::agree_on_plan, opens)});
   events.insert(events.end(),
-                {wait(end, step_seconds), agree(OtherEvent::agree_on_loss, step_seconds)});
+                {wait(times.end, step_seconds), agree(OtherEvent::agree_on_loss, step_seconds)});
 }
 
 }  // namespace cadenza::simulate

@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/simulate/simulator.hpp"
 
+#include <algorithm>
+
 #include "cadenza/base/error.hpp"
 #include "simulate/clock.hpp"
 
 namespace cadenza::simulate {
+
+std::vector<double> begins(const config::Experiment& experiment, std::int64_t step) {
+  std::vector<double> begins(static_cast<std::size_t>(experiment.ranks()), 0.0);
+  for (const config::Fault& fault : experiment.cluster.faults) {
+    if (fault.steps.empty() || std::ranges::count(fault.steps, step) > 0) {
+      begins[static_cast<std::size_t>(fault.rank)] += fault.between;
+    }
+  }
+  return begins;
+}
 
 Result simulate(const config::Experiment& experiment, const program::StepShape& step_shape,
                 std::span<const program::Program> programs,

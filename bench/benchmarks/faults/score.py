@@ -1,87 +1,115 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the analysis says of a run, beside the truth."""
+"""What the analysis says of a run, beside the truth.
 
-from dataclasses import dataclass
+A verdict is an object of the list `verdicts` that `cadenza-analyze stragglers --json` prints."""
 
-import pandas as pd
-from cadenza.read.run import Run
-from cadenza.report.headlines import is_late
-from cadenza.study import Study
+import contextlib
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
 
+import h5py
+import numpy as np
+from cadenza import cli
+
+from benchmarks.faults.layouts import names_of
 from benchmarks.faults.plant import Fault
 
-_ITSELF = ("persistent", "intermittent", "paused")  # a rank is late by itself, not by its data
-_NO_PAUSE = "no rank stands still"  # of what_if()
 _NEAR = 0.03  # of a step
-_ALARM = 0.01  # of a step: what a scenario of one rank saves of it
-CHECKS = ("rank", "phase", "cause", "gain")
+_FELT = 0.01  # of a step: what costs less need not be named
+CHECKS = ("who", "phase", "cause", "time", "gain")
 
 
-@dataclass
-class Answer:
-    """What a reader takes from the analysis."""
-
-    ranks: set[int]  # that are late by themselves; where there is none, the one with most data
-    cause: str
-    phase: str  # of the first of them; "": of no single one
-    seconds: float  # of the step, were the first of them as fast as usual
-    alarm: bool  # somebody is late
-    links: list[set[int]]  # that are slow, or one of them is
-    text: str
+def verdicts_of(run: Path) -> list[dict]:
+    """What `cadenza-analyze stragglers` says, largest first."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = cli.main(["stragglers", str(run), "--json"])
+    if code != 0:
+        raise SystemExit(f"cadenza-analyze stragglers {run}: exit code {code}")
+    return json.loads(printed.getvalue())["verdicts"]
 
 
-def answer(run: Run, step: int) -> Answer:
-    """@param step  that is replayed"""
-    study = Study(run)
-    late = study.persistent
-    chosen = late[late["persistence"].isin(_ITSELF)]
-    if chosen.empty:
-        chosen = late[late["persistence"] == "data"].head(1)
-    first = chosen.iloc[0] if len(chosen) else None
-    frame = study.what_if(step)
-    slow = frame[frame["rank"] >= 0]
-    links = [set(pair) for one in study.slow_links for pair in one.pairs]
-    seconds = study.step_times["seconds"]
-    return Answer(
-        ranks={int(r) for r in chosen["rank"]},
-        cause="none" if first is None else str(first["persistence"]),
-        phase="" if first is None else str(first["phase"]),
-        seconds=_without(frame, first),
-        alarm=is_late(study)
-        or bool((slow["saved_seconds"] >= _ALARM * seconds.mean()).any())
-        or bool(links),
-        links=links,
-        text="" if first is None else str(first["explanation"]),
-    )
+def seconds_of(run: Path) -> np.ndarray:
+    """Of each step, with what passes between it and the step before; on one clock."""
+    first, ends = [], []
+    for path in sorted((run / "trace").glob("rank-*.h5")):
+        with h5py.File(path, "r") as file:
+            steps = file["/steps"][:]
+        first.append(steps["begin_ns"][0])
+        ends.append(steps["end_ns"])
+    return np.diff([min(first), *np.max(ends, axis=0)]) / 1e9
 
 
-def _without(frame: pd.DataFrame, late: pd.Series | None) -> float:
-    """Seconds of the step, had the rank that is late not been so.
-
-    @param frame  what_if()
-    """
-    if late is None:
-        return float("nan")
-    paused = late["persistence"] == "paused"
-    mine = frame["scenario"] == _NO_PAUSE if paused else frame["rank"] == late["rank"]
-    return float(frame.loc[mine, "seconds"].iloc[0]) if mine.any() else float("nan")
-
-
-def score(fault: Fault, said: Answer, without: float, seconds: float) -> dict[str, bool]:
+def score(fault: Fault, layout: str, verdicts: Sequence[dict], without: Sequence[float],
+          seconds: Sequence[float]) -> dict[str, bool]:
     """Which of CHECKS hold; those that do not apply are left out.
 
-    @param without  seconds of the replayed step in the simulated run without the fault
-    @param seconds  ... in the run with it
+    @param without  seconds of each step of the run without the fault; of the other documents that
+                    kind data plants there is none, and they are not used
+    @param seconds  ... with it
     """
-    if fault.kind == "clean":
-        return {"cause": not said.alarm}
-    if fault.kind == "link":
-        blamed = said.cause in _ITSELF
-        return {"rank": fault.ranks in said.links, "cause": bool(said.links) and not blamed}
-    right = {"cause": said.cause == fault.cause}
-    right["rank"] = bool(said.ranks) and said.ranks <= fault.ranks
+    if not fault.ranks:
+        return {"who": not verdicts}
+    # Where ranks have unequal documents, it is true to say so.
+    found = [one for one in verdicts if one["cause"] != "work" or not fault.work]
+    without, seconds = np.asarray(without), np.asarray(seconds)
+    lost = 1 - without.sum() / seconds.sum()
+    hidden = fault.kind != "data" and lost < _FELT
+    if hidden and not found:
+        return {"who": True}
+    first = found[0] if found else None
+    felt = _felt(fault, without, seconds)
+    right = {"who": len(found) == 1 and _names(fault, layout, first, felt)}
+    if hidden:
+        return right
+    right["cause"] = first is not None and first["cause"] in fault.causes
     if fault.phase:
-        right["phase"] = said.phase == fault.phase
-    if fault.kind in ("slow", "phase", "intermittent", "pause"):
-        right["gain"] = abs(said.seconds - without) <= _NEAR * seconds
+        right["phase"] = first is not None and first["phase"] == fault.phase
+    if fault.timed:
+        right["time"] = first is not None and _dates(fault, first, felt, len(seconds))
+    # What stands below other work is what is saved once that is repaired, which no run here is.
+    if fault.kind != "data" and (first is None or first is verdicts[0]):
+        saves = [one["saves"] for one in found]
+        right["gain"] = first is not None and all(
+            abs(one - lost) <= _NEAR for one in (saves[0], sum(saves)))
     return right
+
+
+def _felt(fault: Fault, without: np.ndarray, seconds: np.ndarray) -> set[int]:
+    """The steps of the fault that it makes longer, by more than jitter may hide."""
+    steps = fault.steps or range(len(seconds))
+    if fault.kind == "data":
+        return set(steps)
+    return {step for step in steps if seconds[step] - without[step] > _NEAR * seconds[step]}
+
+
+def _names(fault: Fault, layout: str, one: dict, felt: set[int]) -> bool:
+    """Whether the verdict says who it is: all of them, by a kind that says so."""
+    members = set(one["members"])
+    if fault.link:
+        if fault.vague:
+            return bool(members & fault.ranks) and one["cause"] == "link"
+        return one["kind"] == fault.link and (members == fault.ranks or members in fault.alike)
+    needed = {rank for step, rank in fault.turns.items() if step in felt} or fault.ranks
+    return needed <= members <= fault.ranks and one["kind"] in names_of(members, layout)
+
+
+def _dates(fault: Fault, one: dict, felt: set[int], steps: int) -> bool:
+    """Whether the verdict has the steps of the fault, but for some in which it is not felt."""
+    said = one["steps"]
+    return (bool(said) and felt <= set(said) <= set(fault.steps) and one["since_step"] == min(said)
+            and one["trend"] in ({fault.trend} if fault.trend else trends_of(said, steps)))
+
+
+def trends_of(said: Sequence[int], steps: int) -> set[str]:
+    """How these steps, of so many of the run, may be called."""
+    said = sorted(said)
+    apart = set(np.diff(said).tolist())
+    names = {"steady"} if said == list(range(said[0], steps)) else set()
+    if len(said) == 1:
+        names.add("once")
+    elif len(said) >= 3 and len(apart) == 1 and apart != {1}:
+        names.add("periodic")
+    return names or {"intermittent"}

@@ -333,14 +333,20 @@ struct Trace {
 /// The operations that a fault affects, by phase; recomputation belongs to `backward`.
 enum class FaultPhase { all, forward, backward, optimizer };
 enum class FaultWork { all, attention, dense };  ///< dense: projections, feed-forward, loss
-/// A planted fault: on one rank some operations are slower, or the rank stops in one.
+/// A planted fault: on one rank some operations are slower, or the rank stops in one or before a
+/// step, or its clock is wrong.
 struct Fault {
   std::int64_t rank = 0;
-  double speed = 1;  ///< share of the other ranks' speed
-  double pause = 0;  ///< seconds of its stop, once a step in an operation that the seed chooses
+  double speed = 1;    ///< share of the other ranks' speed
+  double pause = 0;    ///< seconds of its stop, once a step in an operation that the seed chooses
+  double core = 1;     ///< share of the time in which it has its core
+  double between = 0;  ///< seconds of its stop before it begins a step
+  double clock = 0;    ///< seconds by which its clock is ahead
   FaultPhase phase = FaultPhase::all;
   FaultWork work = FaultWork::all;
   std::vector<std::int64_t> steps;  ///< empty: every step
+  /// Whether it changes operations, those of `phase` and `work`.
+  bool is_of_operations() const { return speed < 1 || pause > 0 || core < 1; }
   friend bool operator==(const Fault&, const Fault&) = default;
 };
 
@@ -351,13 +357,14 @@ struct Cluster {
   double bandwidth = 1;             ///< factor on the links between nodes
   double speed_spread = 0;  ///< standard deviation of the log of a rank's speed, fixed for a run
   double jitter = 0;        ///< standard deviation of the log of an operation's time
-  std::vector<std::array<double, 2>> slow_ranks;  ///< rank, share of the other ranks' speed
-  std::vector<std::array<double, 3>> slow_links;  ///< rank, rank, share of the bandwidth
+  std::vector<std::array<double, 2>> slow_ranks;     ///< rank, share of the other ranks' speed
+  std::vector<std::array<double, 3>> slow_links;     ///< rank, rank, share of the bandwidth
+  std::vector<std::array<double, 3>> slow_adapters;  ///< node, shares of its bandwidth out and in
   std::vector<Fault> faults;
   /// Whether any rank may differ from the others.
   bool varies() const {
     return speed_spread > 0 || jitter > 0 || !slow_ranks.empty() || !slow_links.empty() ||
-           !faults.empty();
+           !slow_adapters.empty() || !faults.empty();
   }
   /// The cluster as planners know it: without differences between ranks and links.
   Cluster even() const {

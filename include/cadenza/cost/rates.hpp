@@ -35,7 +35,8 @@ struct IndexWork {
 /// The rates of a machine. Not thread-safe: calls record what they extrapolate.
 class Rates {
  public:
-  /// @param cluster  gives nodes, bandwidth and slow links; its other differences are ignored
+  /// @param cluster  gives nodes, bandwidth, slow links and adapters; its other differences are
+  /// ignored
   Rates(const config::Machine& machine, const config::Cluster& cluster, std::int64_t head_dim);
   Rates(Rates&&) noexcept;
   Rates& operator=(Rates&&) noexcept;

@@ -47,9 +47,10 @@ class Recording {
   /// Adds a rank's operations around its program: all ranks agree on the plan, trainers zero their
   /// gradients (which costs nothing here), and all agree on the loss when the last rank has ended.
   /// Call it once the step is over.
-  /// @param end           end of the rank's program, seconds
+  /// @param times         of the rank
+  /// @param opens         when the last rank begins the step, seconds
   /// @param step_seconds  end of the step
-  void surround(Rank rank, bool trains, double end, double step_seconds);
+  void surround(Rank rank, bool trains, const RankTimes& times, double opens, double step_seconds);
 
   const RankRecord& of(Rank rank) const { return ranks_[at(rank)]; }
 

@@ -36,11 +36,11 @@ struct Span {
   Rank rank = 0;
   const program::Instruction* instruction = nullptr;  ///< null after the end of its program
   Activity what = Activity::compute;
-  double begin = 0;  ///< seconds from the start of the step
+  double begin = 0;  ///< seconds from the start of the step, on its first rank
   double end = 0;
   std::int64_t bytes = 0;
   double flops = 0;
-  double still = 0;  ///< seconds of it in which the rank stands still: a pause of cluster.faults
+  double still = 0;  ///< seconds of it in which cluster.faults lets the rank stand still
   Collective collective = Collective::all_gather;  ///< for `tensor`
   Rank peer = -1;                                  ///< world rank at the other end of a message
   std::uint32_t flow = 0;  ///< equal at both ends of a message and on all ranks of a collective
@@ -58,6 +58,7 @@ struct RankTimes {
   double optimizer = 0;
   double waiting = 0;      ///< for messages of attention and of the pipeline
   double collectives = 0;  ///< of tensor groups and gradient sums, including waits for their ranks
+  double begin = 0;        ///< begin of its step; 0 on the rank that begins first
   double end = 0;          ///< end of its last operation
   double flops = 0;        ///< FLOPs executed
   double attention_flops = 0;  ///< FLOPs executed in core attention
@@ -74,7 +75,7 @@ struct RankTimes {
 };
 
 struct Result {
-  double seconds = 0;            ///< duration of the step
+  double seconds = 0;            ///< from the begin of the first rank to the end of the last
   std::vector<RankTimes> ranks;  ///< by world rank
   /// No step is faster: all computation spread evenly over all ranks, with nothing exposed.
   double lower_bound_seconds = 0;
@@ -83,7 +84,11 @@ struct Result {
   std::uint64_t operations = 0;  ///< events that the clock processed, messages included
 };
 
-/// Simulates a step.
+/// Seconds after the end of the step before it at which each rank begins a step: 0, but for
+/// cluster.faults.
+std::vector<double> begins(const config::Experiment& experiment, std::int64_t step);
+
+/// Simulates a step, from the begin of its first rank on.
 /// @param programs  of all ranks, or, if tensor ranks are alike, of tensor coordinate 0 only: the
 /// others do the same at the same time
 /// @param step      number in the run: jitter differs from step to step

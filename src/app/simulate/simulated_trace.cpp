@@ -48,10 +48,24 @@ trace::MemoryHighwater highwater(std::uint32_t step, const exec::MemoryEstimate&
   return marks;
 }
 
+/// Nanoseconds by which each rank's clock is ahead.
+std::vector<std::int64_t> clocks(const config::Experiment& experiment) {
+  std::vector<std::int64_t> clocks(static_cast<std::size_t>(experiment.ranks()), 0);
+  for (const config::Fault& fault : experiment.cluster.faults) {
+    clocks[static_cast<std::size_t>(fault.rank)] += simulate::nanoseconds(fault.clock);
+  }
+  return clocks;
+}
+
 /// Fills a recorder with the events of the rank `offset` further in the tensor group, which does
-/// the same as `record`.
-void fill(const simulate::RankRecord& record, Rank offset, trace::Recorder& recorder) {
-  for (const trace::Event& event : record.events) recorder.record(simulate::twin_of(event, offset));
+/// the same as `record`. @param clock  nanoseconds by which its clock is ahead
+void fill(const simulate::RankRecord& record, Rank offset, std::int64_t clock,
+          trace::Recorder& recorder) {
+  for (trace::Event event : record.events) {
+    event.begin_ns += clock;
+    event.end_ns += clock;
+    recorder.record(simulate::twin_of(event, offset));
+  }
 }
 
 }  // namespace
@@ -63,6 +77,7 @@ SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& 
       steps_left_(steps),
       run_(run_info(simulation.experiment(), utc_now())),
       ranks_(rank_infos(simulation)),
+      clocks_(clocks(simulation.experiment())),
       recording_(simulation.step_shape().layout.ranks(), simulation.step_shape().halves, events) {
   run_.producer = "simulator";
   run_.machine_yaml = config::to_yaml(simulation.machine());
@@ -70,16 +85,20 @@ SimulatedTrace::SimulatedTrace(const Simulation& simulation, const std::string& 
 }
 
 simulate::Observer SimulatedTrace::observe(std::int64_t step) {
+  begin_ns_ +=
+      simulate::nanoseconds(std::ranges::min(simulate::begins(simulation_.experiment(), step)));
   recording_.begin_step(step, begin_ns_);
   return [this](const simulate::Span& span) { recording_.add(span); };
 }
 
 void SimulatedTrace::write(const SimulatedStep& step) {
   std::size_t most = 0;
+  const double opens =
+      std::ranges::max_element(step.result.ranks, {}, &simulate::RankTimes::begin)->begin;
   for (const program::Program& program : step.programs) {
-    const double end = step.result.ranks[at(program.rank)].end;
+    const simulate::RankTimes& times = step.result.ranks[at(program.rank)];
     const bool trains = simulation_.step_shape().layout.trains(program.rank);
-    recording_.surround(program.rank, trains, end, step.result.seconds);
+    recording_.surround(program.rank, trains, times, opens, step.result.seconds);
     most = std::max(most, recording_.of(program.rank).events.size());
   }
   trace::Recorder recorder(most);
@@ -89,7 +108,6 @@ void SimulatedTrace::write(const SimulatedStep& step) {
   trace::StepRecord record = step_record(simulation_.experiment(), step.batch);
   record.loss = record.gradient_norm = record.learning_rate =
       std::numeric_limits<double>::quiet_NaN();
-  record.begin_ns = begin_ns_;
   record.end_ns = end_ns;
   --steps_left_;
   const cost::Pool pool = program::planning_pool(simulation_.experiment(), simulation_.machine(),
@@ -109,7 +127,10 @@ void SimulatedTrace::write_rank(const trace::RankInfo& info, const SimulatedStep
   const std::size_t program = simulation_.program_of(rank);
   const Rank replica = step.programs[program].rank;
   const simulate::RankRecord& mine = recording_.of(replica);
-  fill(mine, rank - replica, recorder);
+  fill(mine, rank - replica, clocks_[at(rank)], recorder);
+  record.begin_ns =
+      begin_ns_ + simulate::nanoseconds(step.result.ranks[at(rank)].begin) + clocks_[at(rank)];
+  record.end_ns += clocks_[at(rank)];
   record.executed_flops = mine.flops;
   record.bytes_sent = step.result.ranks[at(rank)].bytes_sent;
   record.machine_seconds = step.result.ranks[at(replica)].machine;

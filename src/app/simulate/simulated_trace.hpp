@@ -39,6 +39,7 @@ class SimulatedTrace {
   std::int64_t steps_left_;
   trace::RunInfo run_;
   std::vector<trace::RankInfo> ranks_;
+  std::vector<std::int64_t> clocks_;  ///< nanoseconds by which each rank's is ahead
   simulate::Recording recording_;
   std::int64_t begin_ns_ = 0;  ///< of the next step
   bool begun_ = false;         ///< the files exist

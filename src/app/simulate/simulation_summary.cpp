@@ -75,7 +75,7 @@ std::vector<RankStep> rank_steps(const Simulation& simulation, const SimulatedSt
     mine.attention_flops = times.attention_flops;
     mine.bytes_sent = times.bytes_sent;
     mine.peak_bytes = step.memory[program].total();
-    mine.step_ns = simulate::nanoseconds(step.result.seconds);
+    mine.step_ns = simulate::nanoseconds(step.result.seconds - times.begin);
   }
   return ranks;
 }

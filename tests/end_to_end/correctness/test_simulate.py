@@ -296,6 +296,51 @@ def test_steps_follow_one_another(both):
         assert ends[-1] == steps["end_ns"][-1]
 
 
+def test_late_starts_and_wrong_clocks(experiment, tmp_path):
+    """A rank begins step 1 late and the other waits; then both are late, which is of no step; the
+    clock of one is wrong, and nothing tells of it."""
+    faults = {
+        "even": "[]",
+        "late": "[{rank: 1, between: 0.5, steps: [1]}, {rank: 0, between: 0.25, steps: [2]}, "
+                "{rank: 1, between: 0.25, steps: [2]}, {rank: 0, clock: -2}]",
+    }
+    steps, events, seconds = {}, {}, {}
+    for name, blocks in faults.items():
+        simulate(experiment, "--output", tmp_path / name, "--trace", "full", "--steps", 3,
+                 "--set", f"cluster.faults={blocks}")
+        steps[name] = [harness.committed_steps(path) for path in traces(tmp_path / name)]
+        events[name] = [[event for _, event in named(path)] for path in traces(tmp_path / name)]
+        seconds[name] = [line["seconds"] for line in harness.read_metrics(tmp_path / name)]
+    late = np.array([[0, 500_000_000, 750_000_000], [0, 500_000_000, 750_000_000]])
+    ahead = np.array([[-2_000_000_000], [0]])
+    ends = np.array([[one["end_ns"] for one in steps[name]] for name in ("even", "late")])
+    np.testing.assert_allclose(ends[1], ends[0] + late + ahead, atol=3)
+    begins = np.array([one["begin_ns"] for one in steps["late"]]) - ahead
+    true_ends = ends[1] - ahead
+    np.testing.assert_array_equal(begins[:, 0], 0)
+    np.testing.assert_array_equal(begins[:, 1] - true_ends[:, 0], [0, 500_000_000])
+    np.testing.assert_array_equal(begins[:, 2] - true_ends[:, 1], 250_000_000)
+    np.testing.assert_allclose(seconds["late"], np.add(seconds["even"], [0, 0.5, 0]), atol=1e-8)
+    for rank in range(2):
+        first = next(event for event in events["late"][rank] if event["step"] == 1)
+        assert first["end_ns"] - first["begin_ns"] == (500_000_000 if rank == 0 else 0)
+        for event in events["late"][rank]:
+            step = steps["late"][rank][event["step"]]
+            assert step["begin_ns"] <= event["begin_ns"] <= event["end_ns"] <= step["end_ns"]
+
+
+def test_without_its_core_a_rank_stands_still(experiment, tmp_path):
+    simulate(experiment, "--output", tmp_path / "run", "--trace", "full", "--set",
+             "cluster.faults=[{rank: 1, core: 0.25, phase: forward}]")
+    for rank, path in enumerate(traces(tmp_path / "run")):
+        mine = [event for name, event in named(path) if name == "attend"]
+        lasts = np.array([event["end_ns"] - event["begin_ns"] for event in mine])
+        still = np.array([event["still_ns"] for event in mine])
+        lacks = np.array([rank == 1 and event["phase"] == "forward" for event in mine])
+        np.testing.assert_allclose(still[lacks], 0.75 * lasts[lacks], atol=2)
+        assert (still[~lacks] == -1).all() and lacks.any() == (rank == 1)
+
+
 @pytest.fixture(scope="module")
 def experiment(corpus, tmp_path_factory):
     changes = {

@@ -133,22 +133,36 @@ class Draw {
     }
     e.trace = {coin(), coin()};
     const auto last = static_cast<double>(e.ranks() - 1);
-    e.cluster = {
-        coin() ? text() : "", integer(0, 99), 1e-9 + unit(), 10 * unit(), 10 * unit(), {}, {}, {}};
+    e.cluster = {coin() ? text() : "",
+                 integer(0, 99),
+                 1e-9 + unit(),
+                 10 * unit(),
+                 10 * unit(),
+                 {},
+                 {},
+                 {},
+                 {}};
     if (e.run.device == DeviceKind::cuda && e.run.transport == Transport::mpi) {
       e.run.transport = Transport::staged;  // MPI is not given a device's memory
     }
     for (int i = 0; i < 3; ++i) e.cluster.slow_ranks.push_back({last, 1.0 - unit() / 2});
     if (last > 0) e.cluster.slow_links.push_back({0.0, last, 1.0 - unit() / 2});
+    if (e.cluster.ranks_per_node > 0 && e.cluster.ranks_per_node < e.ranks()) {
+      e.cluster.slow_adapters.push_back({1.0, 1.0 - unit() / 2, unit() / 2 + 0.25});
+    }
     for (int i = 0; i < 2; ++i) {
       const auto phase = any<FaultPhase>();
       const auto work = phase == FaultPhase::optimizer ? FaultWork::all : any<FaultWork>();
       e.cluster.faults.push_back({e.ranks() - 1,
                                   1.0 - unit() / 2,
                                   1e-9 + unit(),
+                                  1.0 - unit() / 2,
+                                  unit(),
+                                  0,
                                   phase,
                                   work,
                                   {integer(0, 9), integer(0, 9)}});
+      e.cluster.faults.push_back({.rank = 0, .clock = unit() - 2, .steps = {}});
     }
     return e;
   }
@@ -207,6 +221,7 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.attention.capacity, b.attention.capacity);
   EXPECT_EQ(a.cluster.slow_ranks, b.cluster.slow_ranks);
   EXPECT_EQ(a.cluster.slow_links, b.cluster.slow_links);
+  EXPECT_EQ(a.cluster.slow_adapters, b.cluster.slow_adapters);
   EXPECT_EQ(a.cluster.faults, b.cluster.faults);
 }
 
@@ -231,7 +246,8 @@ TEST(Emit, IsStableAndReadable) {
   EXPECT_THAT(yaml, testing::HasSubstr("  servers: in_place\n"));
   EXPECT_THAT(yaml, testing::HasSubstr("  betas: [0.9, 0.95]\n"));
   EXPECT_THAT(yaml, testing::HasSubstr("trace:\n  events: true\n  memory: true\ncluster:\n"));
-  EXPECT_THAT(yaml, testing::EndsWith("  slow_ranks: []\n  slow_links: []\n  faults: []\n"));
+  EXPECT_THAT(yaml, testing::EndsWith(
+                        "  slow_ranks: []\n  slow_links: []\n  slow_adapters: []\n  faults: []\n"));
 }
 
 }  // namespace

@@ -202,11 +202,18 @@ TEST(Cluster, IsRead) {
 TEST(Cluster, FaultsAreRead) {
   const Experiment e = parse(kGood, {"parallel.data=4",
                                      "cluster.faults=[{rank: 3, speed: 0.5, phase: backward, work: "
-                                     "attention, steps: [1, 2]}, {rank: 0, pause: 2.5}]"});
-  ASSERT_EQ(e.cluster.faults.size(), 2u);
-  EXPECT_EQ(e.cluster.faults[0],
-            (Fault{3, 0.5, 0, FaultPhase::backward, FaultWork::attention, {1, 2}}));
-  EXPECT_EQ(e.cluster.faults[1], (Fault{0, 1, 2.5, FaultPhase::all, FaultWork::all, {}}));
+                                     "attention, steps: [1, 2]}, {rank: 0, pause: 2.5}, {rank: 1, "
+                                     "core: 0.25, between: 0.5, steps: [0]}, "
+                                     "{rank: 2, clock: -3}]"});
+  ASSERT_EQ(e.cluster.faults.size(), 4u);
+  EXPECT_EQ(e.cluster.faults[0], (Fault{.rank = 3,
+                                        .speed = 0.5,
+                                        .phase = FaultPhase::backward,
+                                        .work = FaultWork::attention,
+                                        .steps = {1, 2}}));
+  EXPECT_EQ(e.cluster.faults[1], (Fault{.rank = 0, .pause = 2.5, .steps = {}}));
+  EXPECT_EQ(e.cluster.faults[2], (Fault{.rank = 1, .core = 0.25, .between = 0.5, .steps = {0}}));
+  EXPECT_EQ(e.cluster.faults[3], (Fault{.rank = 2, .clock = -3, .steps = {}}));
   EXPECT_TRUE(e.cluster.varies());
 }
 
@@ -229,6 +236,36 @@ TEST(Cluster, SaysWhatIsWrongWithFaults) {
               HasSubstr("faults[0].steps[0]: found -1"));
   EXPECT_THAT(error("[{rank: 0, sped: 0.5}]"), HasSubstr("nearest is 'speed'"));
   EXPECT_THAT(error("[{rank: 0}]"), HasSubstr("a fault of rank 0 that changes nothing"));
+  EXPECT_THAT(error("[{rank: 0, core: 1, between: 0, clock: 0}]"), HasSubstr("changes nothing"));
+  EXPECT_THAT(error("[{rank: 0, core: 0}]"), HasSubstr("found 0; valid: a number in (0, 1]"));
+  EXPECT_THAT(error("[{rank: 0, between: -1}]"), HasSubstr("faults[0].between: found -1"));
+  EXPECT_THAT(error("[{rank: 0, clock: 1e7}]"), HasSubstr("faults[0].clock: found 1e7"));
+  EXPECT_THAT(error("[{rank: 0, clock: 1, steps: [1]}]"), HasSubstr("with clock and steps"));
+  EXPECT_THAT(error("[{rank: 0, between: 1, phase: forward}]"),
+              HasSubstr("with phase or work, but without speed, pause and core"));
+}
+
+TEST(Cluster, SlowAdaptersAreOfNodes) {
+  using testing::HasSubstr;
+  const auto with = [](const std::string& rows, const std::string& each) {
+    return std::vector<std::string>{"parallel.data=5", "batch.tokens=5120",
+                                    "cluster.ranks_per_node=" + each,
+                                    "cluster.slow_adapters=" + rows};
+  };
+  const Experiment e = parse(kGood, with("[[2, 0.25, 1]]", "2"));
+  EXPECT_EQ(e.cluster.slow_adapters.front(), (std::array{2.0, 0.25, 1.0}));
+  EXPECT_TRUE(e.cluster.varies());
+  EXPECT_THAT(error_of(kGood, with("[[3, 0.25, 1]]", "2")),
+              HasSubstr("found node 3; valid: an integer in [0, 3)"));
+  EXPECT_THAT(error_of(kGood, with("[[0.5, 0.25, 1]]", "2")), HasSubstr("found node 0.5"));
+  EXPECT_THAT(error_of(kGood, with("[[0, 0.25, 2]]", "2")), HasSubstr("a share of 2"));
+  EXPECT_THAT(error_of(kGood, with("[[0, 0, 1]]", "2")), HasSubstr("a share of 0"));
+  EXPECT_THAT(error_of(kGood, with("[[0, 1, 1]]", "2")), HasSubstr("changes nothing"));
+  EXPECT_THAT(error_of(kGood, with("[[0, 0.5]]", "2")), HasSubstr("found a row of 2"));
+  for (const std::string each : {"0", "5"}) {
+    EXPECT_THAT(error_of(kGood, with("[[0, 0.5, 1]]", each)),
+                HasSubstr("ranks_per_node = " + each + " and 5 ranks; valid: two nodes"));
+  }
 }
 
 TEST(Cluster, SaysWhatIsWrong) {

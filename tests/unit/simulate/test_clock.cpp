@@ -261,7 +261,8 @@ TEST(Clock, AFaultIsOfItsPhaseAndItsSteps) {
   const RandomStep step = step_of_single_ranks();
   config::Experiment e = step.experiment;
   const Computing even = computing(step, e, 1);
-  e.cluster.faults = {{0, 0.5, 0, config::FaultPhase::backward, config::FaultWork::all, {1}}};
+  e.cluster.faults = {
+      {.rank = 0, .speed = 0.5, .phase = config::FaultPhase::backward, .steps = {1}}};
   Computing slow = computing(step, e, 1);
   EXPECT_NEAR(slow[0][1], 2 * even.at(0)[1], 1e-9 * even.at(0)[1]);
   slow[0][1] = even.at(0)[1];
@@ -273,7 +274,11 @@ TEST(Clock, APauseIsOneOperationOfItsRank) {
   const RandomStep step = step_of_single_ranks();
   config::Experiment e = step.experiment;
   const Computing even = computing(step, e, 1);
-  e.cluster.faults = {{0, 1, 5.0, config::FaultPhase::forward, config::FaultWork::attention, {}}};
+  e.cluster.faults = {{.rank = 0,
+                       .pause = 5.0,
+                       .phase = config::FaultPhase::forward,
+                       .work = config::FaultWork::attention,
+                       .steps = {}}};
   double still = 0;
   const auto observe = [&](const Span& span) { still += span.still; };
   const Costs costs(cluster(), e, step.step_shape->layout);
@@ -283,6 +288,57 @@ TEST(Clock, APauseIsOneOperationOfItsRank) {
   EXPECT_NEAR(paused[0][0], even.at(0)[0] + 5.0, 1e-9);
   paused[0][0] = even.at(0)[0];
   expect_equal(paused, even);
+}
+
+TEST(Clock, WithoutItsCoreARankTakesLongerAndStandsStill) {
+  const RandomStep step = step_of_single_ranks();
+  config::Experiment e = step.experiment;
+  const Computing even = computing(step, e, 1);
+  e.cluster.faults = {
+      {.rank = 0, .core = 0.25, .phase = config::FaultPhase::backward, .steps = {}}};
+  Computing slow = computing(step, e, 1);
+  EXPECT_NEAR(slow[0][1], 4 * even.at(0)[1], 1e-9 * even.at(0)[1]);
+  double still = 0;
+  const auto observe = [&](const Span& span) {
+    const bool copies = span.what == Activity::pack || span.what == Activity::unpack;
+    if (span.still > 0) {
+      EXPECT_NEAR(span.still, 0.75 * (span.end - span.begin), 1e-12);
+    }
+    still += copies ? 0 : span.still;
+  };
+  const Costs costs(cluster(), e, step.step_shape->layout);
+  simulate(e, *step.step_shape, step.programs, step.tick_plans, costs, observe, 1);
+  EXPECT_NEAR(still, slow[0][1] - even.at(0)[1], 1e-9);
+  slow[0][1] = even.at(0)[1];
+  expect_equal(slow, even);
+}
+
+TEST(Clock, ARankThatBeginsLateKeepsTheOthersWaiting) {
+  const RandomStep step = step_of_single_ranks();
+  config::Experiment e = step.experiment;
+  ASSERT_GT(e.ranks(), 1);
+  const Costs costs(cluster(), e, step.step_shape->layout);
+  const auto run = [&](std::int64_t number) {
+    return simulate(e, *step.step_shape, step.programs, step.tick_plans, costs, {}, number);
+  };
+  const Result even = run(1);
+  for (Rank rank = 0; rank < e.ranks(); ++rank) {
+    e.cluster.faults.push_back({.rank = rank, .between = rank == 1 ? 5.0 : 3.0, .steps = {1}});
+  }
+  EXPECT_EQ(begins(e, 1)[1], 5);
+  EXPECT_EQ(begins(e, 2), std::vector<double>(static_cast<std::size_t>(e.ranks()), 0.0));
+  const Result late = run(1);
+  // The 3 s in which no rank has begun are not of the step.
+  EXPECT_NEAR(late.seconds, even.seconds + 2, 1e-9);
+  for (std::size_t rank = 0; rank < late.ranks.size(); ++rank) {
+    const double begin = rank == 1 ? 2 : 0;
+    EXPECT_EQ(late.ranks[rank].begin, begin);
+    EXPECT_NEAR(late.ranks[rank].end, even.ranks[rank].end + 2, 1e-9);
+    EXPECT_NEAR(late.ranks[rank].data_parallel_wait,
+                even.ranks[rank].data_parallel_wait + 2 - begin, 1e-9);
+    EXPECT_NEAR(late.ranks[rank].busy(), even.ranks[rank].busy(), 1e-9);
+  }
+  EXPECT_EQ(run(2).seconds, even.seconds);
 }
 
 }  // namespace

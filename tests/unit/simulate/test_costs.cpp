@@ -408,6 +408,31 @@ TEST(Links, CanBeSlow) {
               2 * costs_of(two_nodes()).collective(Collective::all_gather, 100, group), 1e-4);
 }
 
+TEST(Links, OfANodeCanBeSlowInOneDirection) {
+  config::Experiment e = experiment();
+  e.cluster.slow_adapters = {{1, 0.5, 0.25}};
+  e.cluster.slow_links = {{3, 4, 0.1}};
+  const Costs costs = costs_of(two_nodes(), e), even = costs_of(two_nodes());
+  EXPECT_EQ(costs.way(5, 2).bytes_per_second, 5);
+  EXPECT_EQ(costs.way(2, 5).bytes_per_second, 2.5);
+  EXPECT_DOUBLE_EQ(costs.way(3, 4).bytes_per_second, 0.25);
+  EXPECT_EQ(costs.way(5, 6).bytes_per_second, 100);
+  const Rank inside[] = {4, 5}, apart[] = {2, 6};
+  EXPECT_EQ(costs.collective(Collective::all_gather, 100, inside),
+            even.collective(Collective::all_gather, 100, inside));
+  EXPECT_NEAR(costs.collective(Collective::all_gather, 100, apart),
+              4 * even.collective(Collective::all_gather, 100, apart), 1e-4);
+}
+
+TEST(Links, InsideANodeThatAreSlowDoNotSlowThoseBetweenNodes) {
+  config::Experiment e = experiment();
+  e.cluster.slow_links = {{0, 1, 0.5}};
+  const Rank all[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(costs_of(two_nodes(), e).collective(Collective::all_gather, 100, all),
+            costs_of(two_nodes()).collective(Collective::all_gather, 100, all))
+      << "50 bytes per second are more than both adapters of a node have";
+}
+
 TEST(Links, TakeTheirTurnsInARing) {
   const Costs costs = costs_of(two_nodes());
   const Rank inside[] = {0, 1, 2, 3};

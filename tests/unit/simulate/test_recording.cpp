@@ -209,17 +209,25 @@ TEST(Recording, AddsWhatSurroundsAProgram) {
   Recording recording(2, 1, true);
   recording.begin_step(0, 500);
   recording.add(span_of(instruction, Activity::compute));
-  recording.surround(0, true, 3e-6, 10e-6);
+  RankTimes times;
+  times.begin = 1e-6;
+  times.end = 3e-6;
+  recording.surround(0, true, times, 2e-6, 10e-6);
   std::vector<std::string> names;
   for (const Event& event : recording.of(0).events) names.push_back(name_of(event));
   EXPECT_THAT(names, testing::ElementsAre("wait_for_ranks", "agree_on_plan", "zero_gradients",
                                           "attend", "wait_for_ranks", "agree_on_loss"));
+  const auto& events = recording.of(0).events;
+  EXPECT_EQ(events[0].begin_ns, 1500);
+  EXPECT_EQ(events[0].end_ns, 2500) << "until the last rank begins its step";
+  EXPECT_EQ(events[1].begin_ns, 2500);
+  EXPECT_EQ(events[2].begin_ns, 2500);
   const Event& waiting = recording.of(0).events[4];
   EXPECT_EQ(waiting.begin_ns, 3500);
   EXPECT_EQ(waiting.end_ns, 10500);
   EXPECT_EQ(waiting.phase, Phase::other);
   EXPECT_EQ(waiting.microbatch, -1);
-  recording.surround(1, false, 3e-6, 10e-6);
+  recording.surround(1, false, times, 2e-6, 10e-6);
   EXPECT_EQ(recording.of(1).events.size(), 4u) << "a server has no gradients";
 }
 
@@ -247,7 +255,7 @@ TEST(Recording, CountsWithoutEvents) {
   recording.add(message);
   message.what = Activity::message_out;
   recording.add(message);
-  recording.surround(1, true, 0, 0);
+  recording.surround(1, true, {}, 0, 0);
   EXPECT_TRUE(recording.of(1).events.empty());
   EXPECT_EQ(recording.of(1).flops, 8);
   EXPECT_EQ(recording.of(1).bytes_received, 64);
