@@ -167,6 +167,20 @@ def compare(first: Study, other: Study, labels: tuple[str, str]) -> dict:
     }
 
 
+def slower_than(one: dict, share: float) -> tuple[bool, str]:
+    """Whether compare() is sure that the other run is slower by more than a share of the first's
+    time, and the line that says so, or why this is not decided."""
+    times = one["step_time"]
+    asked = f"{one['other']} is slower than {one['first']} by more than {100 * share:g}%"
+    if times["reason"]:
+        return False, f"not decided whether {asked}: {times['reason']}"
+    interval = f"step time x {times['ratio']:.3f}, 95 % interval {times['low']:.3f} to "
+    interval += f"{times['high']:.3f}"
+    if times["low"] > 1 + share:
+        return True, f"failed: {asked} ({interval})"
+    return False, f"passed: it is not shown that {asked} ({interval})"
+
+
 def _plain(frame: pd.DataFrame) -> list[dict]:
     return [{key: None if value != value else value for key, value in row.items()}
             for row in frame.to_dict("records")]

@@ -46,7 +46,11 @@ def judged(tmp_path, one, two):
 def test_unequal_work_is_not_comparable(tmp_path, one, two, reason):
     if "ranks" in two:
         two = {**two, "share": 0.5}
-    assert judged(tmp_path, one, two)[:2] == ("not comparable", reason)
+    verdict, why, found = judged(tmp_path, one, two)
+    assert verdict == "not comparable" and why == reason
+    for share in (0, 1):
+        failed, line = comparison.slower_than(found, share)
+        assert not failed and line.startswith("not decided") and reason in line
 
 
 @pytest.mark.parametrize("one, two", [
