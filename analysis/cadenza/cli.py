@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program `cadenza-analyze`.
 
-Exit codes: 0 ok, 1 `check` found something wrong or the program has a fault, 2 usage, 3 data or
-file.
+Exit codes: 0 ok, 1 `check` found something wrong, `compare --fail-if-slower` a slower run, or the
+program has a fault, 2 usage, 3 data or file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import difflib
 import io
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -122,8 +123,13 @@ def _parser() -> argparse.ArgumentParser:
                                 "evaluation")
     compare = _command(to, "compare", commands.compare, "what differs between runs",
                        "Compares runs with the first one: changed keys, step time with its 95 % "
-                       "interval, parts, phases.", "compare runs/colocated runs/cad --json",
-                       "+")
+                       "interval, parts, phases. It judges runs of equal work on as many ranks, by "
+                       "8 equal steps or more.",
+                       "compare runs/before runs/after --fail-if-slower 3%", "+")
+    compare.add_argument("--fail-if-slower", type=_percentage, metavar="N%",
+                         help="exit code 1 if a run's steps take more than N%% longer than the "
+                              "first one's with 95 %% confidence: the interval lies above; else "
+                              "0, with a line that says why, also where this is not decided")
     check = _command(to, "check", commands.check, "whether a trace is consistent",
                      "Checks a trace against docs/trace.md; exit code 1 if it finds an error.",
                      "check runs/cad")
@@ -185,6 +191,13 @@ def _numbers(text: str) -> list[int]:
             raise argparse.ArgumentTypeError(f"'{text}' is more than {_MOST_NUMBERS} numbers")
         found.update(chosen)
     return sorted(found)
+
+
+def _percentage(text: str) -> float:
+    """ "3%" as 0.03."""
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?%", text) or float(text[:-1]) > 100:
+        raise argparse.ArgumentTypeError(f"found '{text}'; valid: 0% to 100%, such as 3%")
+    return float(text[:-1]) / 100
 
 
 def _add_pictures(to: argparse._SubParsersAction) -> None:

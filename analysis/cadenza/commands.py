@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from argparse import Namespace
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
@@ -320,7 +321,7 @@ def _side_by_side(frames: list[pd.DataFrame], keys: list[str], values: list[str]
         keys, ignore_index=True)
 
 
-def compare(arguments: Namespace) -> None:
+def compare(arguments: Namespace) -> int:
     if len(arguments.runs) < 2:
         raise UsageError("compare needs at least two runs (see cadenza-analyze compare --help)")
     studies = [_open(path) for path in arguments.runs]
@@ -329,10 +330,16 @@ def compare(arguments: Namespace) -> None:
              for study, name in zip(studies[1:], names[1:], strict=True)]
     if arguments.json:
         _print_json({"comparisons": found})
-        return
-    out = tables.console()
-    for one in found:
-        tables.print_comparison(out, one)
+    else:
+        out = tables.console()
+        for one in found:
+            tables.print_comparison(out, one)
+    if arguments.fail_if_slower is None:
+        return 0
+    gates = [comparison.slower_than(one, arguments.fail_if_slower) for one in found]
+    for _, line in gates:
+        print(printable(line), file=sys.stderr if arguments.json else sys.stdout)
+    return int(any(slower for slower, _ in gates))
 
 
 def check(arguments: Namespace) -> int:

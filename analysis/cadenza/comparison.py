@@ -9,38 +9,16 @@ import numpy as np
 import pandas as pd
 
 from cadenza.colours import PART_NAMES
+from cadenza.comparable import changed_keys, other_products, unequal_machine, unequal_work
 from cadenza.errors import DataError
+from cadenza.paired import paired_ratio
 from cadenza.time.parts import PARTS
 from cadenza.summary import finite
 
 if TYPE_CHECKING:
     from cadenza.study import Study
 
-RESAMPLES = 10_000
-_SEED = 20_240_607
 _APART = "skew between ranks"
-_NO_KEY = "(not set)"
-
-
-def changed_keys(first: dict, other: dict) -> pd.DataFrame:
-    """Keys of the experiments that differ: key (dotted), first, other; as text."""
-    a, b = _flat(first), _flat(other)
-    rows = [
-        (key, str(a.get(key, _NO_KEY)), str(b.get(key, _NO_KEY)))
-        for key in dict.fromkeys((*a, *b))
-        if a.get(key, _NO_KEY) != b.get(key, _NO_KEY)
-    ]
-    return pd.DataFrame(rows, columns=["key", "first", "other"])
-
-
-def _flat(config: dict, before: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{before}{key}.")
-        else:
-            flat[f"{before}{key}"] = value
-    return flat
 
 
 def common_steps(first: Study, other: Study) -> list[int]:
@@ -54,35 +32,17 @@ def common_steps(first: Study, other: Study) -> list[int]:
     return steps
 
 
-def bootstrap_ratio(first: np.ndarray, other: np.ndarray) -> dict:
-    """Whether `other` takes another time than `first`: seconds of the same steps of two runs.
-
-    Steps are drawn in pairs, as equal steps have equal documents in most comparisons.
-
-    @returns first and other (means), ratio (other / first), speed_up, low and high (95 % of the
-             ratios of RESAMPLES resamples; None for fewer than three steps) and verdict: faster,
-             slower, not different, or unknown where there is no interval
-    """
-    a, b = np.asarray(first, float), np.asarray(other, float)
-    ratio = float(b.mean() / a.mean())
-    result = {"first": float(a.mean()), "other": float(b.mean()), "ratio": ratio,
-              "speed_up": 1 / ratio, "steps": len(a), "low": None, "high": None,
-              "verdict": "unknown"}
-    if len(a) < 3:
-        return result
-    drawn = np.random.default_rng(_SEED).integers(0, len(a), (RESAMPLES, len(a)))
-    ratios = b[drawn].sum(axis=1) / a[drawn].sum(axis=1)
-    low, high = (float(q) for q in np.quantile(ratios, [0.025, 0.975]))
-    verdict = "faster" if high < 1 else "slower" if low > 1 else "not different"
-    return {**result, "low": low, "high": high, "verdict": verdict}
-
-
 def step_time_ratio(first: Study, other: Study) -> dict:
-    """bootstrap_ratio() of the steps that two runs have in common."""
+    """paired_ratio() of the steps that two runs have in common; its verdict is "not comparable",
+    with a reason, where the work or the machine was not the same."""
     steps = common_steps(first, other)
-    times = [s.step_times.set_index("step").loc[steps, "seconds"].to_numpy()
-             for s in (first, other)]
-    return bootstrap_ratio(*times)
+    times = paired_ratio(*(s.step_times.set_index("step").loc[steps, "seconds"]
+                           for s in (first, other)))
+    reason = unequal_work(first, other, steps, times["ratio"])
+    real = all(study.run.info["producer"] != "simulator" for study in (first, other))
+    if not reason and real and not other_products(first, other):
+        reason = unequal_machine(times, _rates(first, other, "dense"))
+    return {**times, "verdict": "not comparable", "reason": reason} if reason else times
 
 
 def waterfall(first: Study, other: Study) -> pd.DataFrame:
@@ -135,13 +95,16 @@ def _per_operation(study: Study, steps: list[int]) -> pd.DataFrame:
 
 def rate_ratio(first: Study, other: Study) -> dict[str, float | None]:
     """How much faster the other run's ranks compute the same: FLOP/s of attention and of dense
-    layers, other / first, medians of the steps. Far from 1, the machine was not equally fast (or
-    calls became smaller), which is not the placement's merit or fault."""
-    found = {}
-    for kind in ("attention", "dense"):
-        one, two = (s.utilization[f"{kind}_rate"].median() for s in (first, other))
-        found[kind] = finite(two / one) if one > 0 else None
-    return found
+    layers, other / first, of a typical step. Far from 1, the machine was not equally fast (or
+    calls became smaller: other_products()), which is not the placement's merit or fault."""
+    return {kind: finite(_rates(first, other, kind)["ratio"]) for kind in ("attention", "dense")}
+
+
+def _rates(first: Study, other: Study, kind: str) -> dict:
+    """paired_ratio() of the rates of equal steps."""
+    steps = common_steps(first, other)
+    return paired_ratio(*(s.utilization.set_index("step").loc[steps, f"{kind}_rate"]
+                          for s in (first, other)))
 
 
 def simulation_error(first: Study, other: Study) -> dict | None:
@@ -199,8 +162,23 @@ def compare(first: Study, other: Study, labels: tuple[str, str]) -> dict:
         "phases": [] if found is None else by_phase(found).to_dict("records"),
         "operations": [] if found is None else _plain(found),
         "rate_ratio": rate_ratio(first, other),
+        "other_products": other_products(first, other),
         "simulation_error": simulation_error(first, other) if events else None,
     }
+
+
+def slower_than(one: dict, share: float) -> tuple[bool, str]:
+    """Whether compare() is sure that the other run is slower by more than a share of the first's
+    time, and the line that says so, or why this is not decided."""
+    times = one["step_time"]
+    asked = f"{one['other']} is slower than {one['first']} by more than {100 * share:g}%"
+    if times["reason"]:
+        return False, f"not decided whether {asked}: {times['reason']}"
+    interval = f"step time x {times['ratio']:.3f}, 95 % interval {times['low']:.3f} to "
+    interval += f"{times['high']:.3f}"
+    if times["low"] > 1 + share:
+        return True, f"failed: {asked} ({interval})"
+    return False, f"passed: it is not shown that {asked} ({interval})"
 
 
 def _plain(frame: pd.DataFrame) -> list[dict]:

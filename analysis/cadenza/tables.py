@@ -173,10 +173,16 @@ def print_comparison(out: Console, comparison: dict) -> None:
     if times["low"] is not None:
         interval = f", 95 % interval {times['low']:.3f} to {times['high']:.3f}"
     out.print(Text.assemble((printable(other), "bold"), " against ", (printable(first), "bold")))
-    _print_fact(out, "step time", f"{first} {seconds(times['first'])}, {other} "
-                f"{seconds(times['other'])}; ratio {times['ratio']:.3f}{interval}: "
-                f"{times['verdict']}")
-    _print_fact(out, "attention imbalance", ", ".join(
+    _print_fact(out, "mean step time", f"{first} {seconds(times['first'])}, {other} "
+                f"{seconds(times['other'])}, x {times['other'] / times['first']:.3f}")
+    _print_fact(out, "equal steps", f"x {times['ratio']:.3f}{interval}")
+    why = f": {times['reason']}" if times["reason"] else ""
+    _print_fact(out, "verdict", f"{times['verdict']}{why}")
+    dense, products = comparison["rate_ratio"]["dense"], comparison["other_products"]
+    if dense is not None:
+        why = f"; its products differ ({', '.join(products)})" if products else ""
+        _print_fact(out, "dense layers", f"{other} at {dense:.3f} x the rate{why}")
+    _print_fact(out, "attention imbalance", "median of steps: " + ", ".join(
         f"{label} {number(comparison['attention_imbalance'][label], '.3f')}"
         for label in (first, other)))
     error = comparison["simulation_error"]

@@ -96,7 +96,8 @@ def test_critical_path(colocated, cli):
 
 def test_compare(run_folder, colocated, cli):
     text = cli("compare", colocated, run_folder).stdout
-    for part in ("cad against colocated", "ratio 1.000", "colocated 1.818, cad 1.500", "unknown",
+    for part in ("cad against colocated", "x 1.000", "colocated 1.818, cad 1.500",
+                 "unknown: 8 equal steps are needed, there are 2",
                  "attention.placement", "data-parallel wait"):
         assert part in text, part
     (one,) = json.loads(cli("compare", colocated, run_folder, "--json").stdout)["comparisons"]
@@ -105,6 +106,37 @@ def test_compare(run_folder, colocated, cli):
     # Core attention was 100 and 10 of 100 ns, is 30 and 10: 35 ns less in the mean of the ranks.
     change = {row["part"]: row["change"] for row in one["waterfall"]}
     assert change["compute_attention"] == pytest.approx(-35e-9)
+
+
+def test_fail_if_slower(tmp_path, inside):
+    """Steps of 100 and of 104 ns without noise."""
+
+    def run(name, ns, count=9):
+        steps = [(s, ns * s, ns * s + ns) for s in range(count)]
+        return write_run(tmp_path / name, [Rank(0, [], steps, producer="simulator")])
+
+    before, after, short = run("before", 100), run("after", 104), run("short", 104, 7)
+    for other, allowed, code, said in (
+        (after, "3%", 1, "failed: after is slower than before by more than 3% (step time x 1.040"),
+        (after, "4.5%", 0, "passed: it is not shown that after is slower"),
+        (before, "0%", 0, "passed"),
+        (short, "3%", 0, "not decided whether short is slower than before by more than 3%: 8 equal "
+                         "steps are needed, there are 7"),
+    ):
+        done = inside("compare", before, other, "--fail-if-slower", allowed)
+        assert done.returncode == code and said in done.stdout, (done.stdout, done.stderr)
+    done = inside("compare", before, before, after, short, "--json", "--fail-if-slower", "3%")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 3
+    assert len(json.loads(done.stdout)["comparisons"]) == 3
+    assert inside("compare", before, after).returncode == 0
+
+
+@pytest.mark.parametrize("value", ["-3%", "3", "300%", "three", "nan%", "1e1%", "%", ""])
+def test_fail_if_slower_refuses(value, run_folder, inside):
+    done = inside("compare", run_folder, run_folder, f"--fail-if-slower={value}")
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"found '{value}'; valid: 0% to 100%, such as 3%" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_stragglers(colocated, cli):

@@ -7,43 +7,82 @@ from trace_files import ATTENTION, DENSE, Rank, write_run
 import cadenza
 from cadenza import comparison
 
-A = [100, 102, 98, 101, 99, 100]
-B = [90, 93, 91, 92, 89, 91]
-
-
 def study(folder):
     return cadenza.Study(cadenza.open(folder))
 
 
-def test_hand_computed_ratio():
-    found = comparison.bootstrap_ratio(A, B)
-    assert (found["first"], found["other"]) == (100, 91)
-    assert found["ratio"] == pytest.approx(0.91)
-    assert found["speed_up"] == pytest.approx(1.0989, abs=1e-4)
-    assert 0.87 < found["low"] < 0.91 < found["high"] < 0.95
-    assert found["verdict"] == "faster"
-    assert comparison.bootstrap_ratio(B, A)["verdict"] == "slower"
+def timed(folder, share=1.0, speed=1.0, count=10, ranks=1, config=None, **options):
+    """A run of steps that take `share` of some µs, some ns more or less; dense layers have 1000
+    FLOPs in each, `speed` a ns."""
+    made = []
+    for number in range(ranks):
+        ends = np.cumsum([int(share * (3000 + 500 * (s % 4)) + s % 3) for s in range(count)])
+        steps = [(s, int(b), int(e)) for s, (b, e) in
+                 enumerate(zip([0, *ends[:-1]], ends, strict=True))]
+        events = [(s, DENSE, b, b + int(1000 / speed), {"flops": 1000.0}) for s, b, _ in steps]
+        made.append(Rank(number, events, steps, **options))
+    return study(write_run(folder, made, config=config))
 
 
-def test_a_run_does_not_differ_from_itself():
-    found = comparison.bootstrap_ratio(A, A)
-    assert (found["ratio"], found["low"], found["high"]) == (1, 1, 1)
-    assert found["verdict"] == "not different"
+def judged(tmp_path, one, two):
+    """Verdict and reason of two timed() runs."""
+    first, other = timed(tmp_path / "a", **one), timed(tmp_path / "b", **two)
+    found = comparison.compare(first, other, ("a", "b"))
+    return found["step_time"]["verdict"], found["step_time"]["reason"], found
 
 
-def test_noise_is_not_a_difference():
-    """Of 100 pairs of runs that differ by chance alone, about five are taken for different."""
-    rng = np.random.default_rng(5)
-    wrong = 0
-    for _ in range(100):
-        one, two = rng.normal(100, 5, (2, 20))
-        wrong += comparison.bootstrap_ratio(one, two)["verdict"] != "not different"
-    assert wrong <= 12
+@pytest.mark.parametrize("one, two, reason", [
+    ({"config": {"model": {"layers": 4, "ffn": 8}}}, {"config": {"model": {"layers": 8, "ffn": 8}}},
+     "the models differ (model.layers 4 against 8)"),
+    ({"flops": {"tokens": 9}, "config": {"batch": {"tokens": 9}}},
+     {"flops": {"tokens": 8}, "config": {"batch": {"tokens": 8}}},
+     "9 of 9 equal steps have other documents (batch.tokens 9 against 8)"),
+    ({"flops": {"sum_length2": 7}, "config": {"seed": 1}},
+     {"flops": {"sum_length2": 8}, "config": {"seed": 2}},
+     "9 of 9 equal steps have other documents (seed 1 against 2)"),
+    ({"ranks": 2}, {"ranks": 4}, "2 ranks against 4; a step takes 1.00 x the rank-seconds"),
+    ({}, {"producer": "evaluator"}, "only one of the runs trains"),
+])
+def test_unequal_work_is_not_comparable(tmp_path, one, two, reason):
+    if "ranks" in two:
+        two = {**two, "share": 0.5}
+    verdict, why, found = judged(tmp_path, one, two)
+    assert verdict == "not comparable" and why == reason
+    for share in (0, 1):
+        failed, line = comparison.slower_than(found, share)
+        assert not failed and line.startswith("not decided") and reason in line
 
 
-def test_the_interval_is_the_same_every_time_and_needs_three_steps():
-    assert comparison.bootstrap_ratio(A, B) == comparison.bootstrap_ratio(A, B)
-    assert comparison.bootstrap_ratio(A[:2], B[:2])["verdict"] == "unknown"
+@pytest.mark.parametrize("one, two", [
+    ({"config": {"seed": 1}}, {"config": {"seed": 2}}),
+    ({"config": {"model": {"rope": {"theta": 1}}}}, {"config": {"model": {"rope": {"theta": 2}}}}),
+    ({"config": {"run": {"dtype": "float32"}}}, {"config": {"run": {"dtype": "bfloat16"}}}),
+])
+def test_equal_work_of_other_keys_is_comparable(tmp_path, one, two):
+    assert judged(tmp_path, one, {**two, "share": 0.9})[:2] == ("faster", None)
+
+
+TENSOR = {"config": {"parallel": {"tensor": 2}}}
+SIMULATED = {"producer": "simulator"}
+
+
+@pytest.mark.parametrize("one, two, verdict", [
+    ({}, {"share": 0.5, "speed": 2}, "not comparable"),  # all of it is the machine
+    ({}, {"share": 1.02, "speed": 0.95}, "not comparable"),
+    ({}, {"share": 1.0, "speed": 0.95}, "not comparable"),  # as long on a slower machine
+    ({}, {"share": 0.85, "speed": 1.04}, "faster"),  # by more than the machine
+    ({}, {"share": 0.85, "speed": 0.95}, "faster"),  # on a slower machine, too
+    ({}, {"share": 0.5, "speed": 1.4}, "not comparable"),  # ranks waited for a busy one
+    ({}, {"share": 1.2, "speed": 1.05}, "slower"),
+    ({}, {"share": 1.2, "speed": 0.5, **TENSOR}, "slower"),  # small products have lower rates
+    (SIMULATED, {"share": 1.2, "speed": 0.5, **SIMULATED}, "slower"),  # no machine is busy
+])
+def test_what_the_machine_may_account_for(tmp_path, one, two, verdict):
+    found, reason, whole = judged(tmp_path, one, two)
+    assert found == verdict
+    assert (reason or "").startswith("dense layers") == (verdict == "not comparable")
+    assert whole["rate_ratio"]["dense"] == pytest.approx(two["speed"], rel=0.01)
+    assert whole["other_products"] == (["parallel.tensor"] if "config" in two else [])
 
 
 def test_waterfall_sums_exactly(tmp_path):

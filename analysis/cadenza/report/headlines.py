@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from cadenza.causes.verdicts import said
 from cadenza.colours import PART_NAMES
+from cadenza.comparable import FAR
 from cadenza.time.parts import BUSY, PARTS
 from cadenza.study import Study
 from cadenza.summary import out_of_memory
 from cadenza.words import change, number, seconds, share, signed
 
-_RATE = 0.1  # dense rates of runs that differ by more are of unequal machines
 _WORTH = 0.005  # of a step: less is not worth a sentence
 _SAID = 3  # verdicts: the others are in the table
 _SPREAD = 0.02  # of a step: a saving that differs by less between steps is said once
@@ -94,12 +94,17 @@ def _comparison(one: dict) -> list[Headline]:
     times, first, other = one["step_time"], one["first"], one["other"]
     kind = {"faster": "gain", "slower": "loss"}.get(times["verdict"], "plain")
     lines = [Headline(kind, _verdict(times, first, other), _where(one))]
-    dense = one["rate_ratio"]["dense"]
-    if dense is not None and abs(dense - 1) > _RATE and not one["simulation_error"]:
+    dense, products = one["rate_ratio"]["dense"], one["other_products"]
+    said = times["verdict"] == "not comparable" or one["simulation_error"]
+    if dense is not None and abs(dense - 1) > FAR and not said:
+        ran = f"ran at {dense:.2f} times the rate in {other}"
         lines.append(Headline(
+            "plain", "Products of dense layers differ:",
+            f"they {ran}, as other sizes or types of products do ({', '.join(products)})."
+        ) if products else Headline(
             "loss", "The machine's speed differed between the runs:",
-            f"dense layers, whose work no placement changes, ran at {dense:.2f} times the rate in "
-            f"{other}. Compare the waits, not the step times.",
+            f"dense layers, whose work no placement changes, {ran}. Compare the waits, not the "
+            "step times.",
         ))
     error = one["simulation_error"]
     if error:
@@ -112,21 +117,21 @@ def _comparison(one: dict) -> list[Headline]:
 
 
 def _verdict(times: dict, first: str, other: str) -> str:
-    both = f"{seconds(times['first'])} → {seconds(times['other'])}"
-    interval = ""
-    if times["low"] is not None:
-        low, high = times["low"], times["high"]
-        if times["verdict"] == "faster":  # the sentence has the speed-up, 1 / ratio
-            low, high = 1 / high, 1 / low
-        interval = f"; 95 % interval {low:.2f} to {high:.2f}"
-    if times["verdict"] == "faster":
-        return f"{other} is {times['speed_up']:.2f} times as fast as {first} ({both}{interval})."
-    if times["verdict"] == "slower":
-        return f"{other} takes {times['ratio']:.2f} times as long as {first} ({both}{interval})."
+    both = f"mean {seconds(times['first'])} → {seconds(times['other'])}"
+    if times["verdict"] == "not comparable":
+        return f"{other} and {first} are not comparable: {times['reason']} ({both})."
     if times["verdict"] == "unknown":
         return (f"{other} takes {times['ratio']:.2f} times as long as {first} ({both}); too few "
-                "steps to tell this from chance.")
-    return f"{other} and {first} do not differ by more than chance ({both}{interval})."
+                f"steps to tell this from chance: {times['reason']}.")
+    low, high = times["low"], times["high"]
+    if times["verdict"] == "faster":  # the sentence has the speed-up, 1 / ratio
+        low, high = 1 / high, 1 / low
+    both += f"; 95 % interval of equal steps {low:.2f} to {high:.2f}"
+    if times["verdict"] == "faster":
+        return f"{other} is {times['speed_up']:.2f} times as fast as {first} ({both})."
+    if times["verdict"] == "slower":
+        return f"{other} takes {times['ratio']:.2f} times as long as {first} ({both})."
+    return f"{other} and {first} do not differ by more than chance ({both})."
 
 
 def _where(one: dict) -> str:
@@ -138,6 +143,6 @@ def _where(one: dict) -> str:
     text = f"In a step, mean over ranks: {', '.join(told)}." if told else ""
     imbalance = one["attention_imbalance"]
     if all(value is not None for value in imbalance.values()):
-        text += (f" Attention imbalance {number(imbalance[one['first']], '.2f')} → "
+        text += (f" Median attention imbalance {number(imbalance[one['first']], '.2f')} → "
                  f"{number(imbalance[one['other']], '.2f')}.")
     return text.strip()

@@ -171,7 +171,7 @@ def _plans(runs: list[tuple[Study, str]]) -> list[Figure | Table | None]:
 _COMPARISON = (
     "From the first run's step time to the other's, part by part: means over ranks and over the "
     "steps of both runs, so that the bars sum exactly. The first step of a real run is warm-up and "
-    "is left out. The interval is a bootstrap of the ratio of means over pairs of steps."
+    "is left out. Ratio and interval are of equal steps: a t interval of the logs of their ratios."
 )
 _TIME = (
     "Every nanosecond of every rank's step belongs to exactly one part. Cool colours are work, "

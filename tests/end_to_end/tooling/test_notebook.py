@@ -23,7 +23,7 @@ def simulated(folder):
     assert len(settings) >= 6
     for placement in ("colocated", "cad"):
         words = ["simulate", "inputs/paper/base.yaml", "--output", folder / placement, "--trace",
-                 "full", "--steps", "6"]
+                 "full", "--steps", "8"]
         for setting in [*settings, f"attention.placement={placement}"]:
             words += ["--set", setting]
         harness.run_well(1, words, cwd=harness.ROOT)
