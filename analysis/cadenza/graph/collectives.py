@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.graph.lanes import GAP, MEETING, Lanes
+from cadenza.graph.lanes import COMPUTE, GAP, MEETING, Lanes
 from cadenza.graph.meetings import Meetings, join, node_at, waiting_node
 from cadenza.read.partners import collective_members
 
@@ -96,6 +96,10 @@ def _beside_computation(lanes: Lanes, members: pd.DataFrame) -> Meetings:
     after = np.minimum(posted + 1, len(lanes.rank) - 1)
     queued = on_wire & (lanes.rank[after] == rank) & (lanes.kind[after] == MEETING)
     begin = np.where(queued, lanes.end[posted], begin)
+    layer = _layer_before(lanes, rank, begin)
+    early = on_wire & (layer >= 0)
+    posted = np.where(early, layer, posted)
+    begin = np.where(early, np.minimum(begin, lanes.end[layer]), begin)
     time = np.minimum(end, lanes.end[node])
     return Meetings(
         count=int(group.max()) + 1 if len(group) else 0,
@@ -110,6 +114,28 @@ def _beside_computation(lanes: Lanes, members: pd.DataFrame) -> Meetings:
         late=~on_wire[waits],
         receives=np.ones(int(waits.sum()), bool),
     )
+
+
+def _layer_before(lanes: Lanes, rank: np.ndarray, begin: np.ndarray) -> np.ndarray:
+    """The node after which a rank posted each sum, or -1 where that is not known: its nth sum is
+    that of the nth layer that it had passed back through. When the sum took the wire tells only
+    when the last rank had come to it.
+
+    @param rank, begin  of the sums
+    """
+    found = np.full(len(rank), -1)
+    back = lanes.where("category", *COMPUTE) & lanes.where("phase", "backward")
+    nodes = np.flatnonzero(back & (lanes.column("layer", -1) >= 0))
+    frame = pd.DataFrame({"node": nodes, "rank": lanes.rank[nodes],
+                          "layer": lanes.column("layer", -1)[nodes]})
+    last = frame.groupby(["rank", "layer"])["node"].max().groupby("rank").agg(sorted)
+    for one in np.unique(rank):
+        mine = np.flatnonzero(rank == one)
+        mine = mine[np.argsort(begin[mine], kind="stable")]
+        layers = last.get(one, [])
+        if len(layers) == len(mine) - 1:  # the last sum is of what is not in a layer
+            found[mine[:-1]] = layers
+    return np.where((found >= 0) & (lanes.end[found] <= begin), found, -1)
 
 
 def _collective_after(lanes: Lanes, rank: np.ndarray, time: np.ndarray) -> np.ndarray:

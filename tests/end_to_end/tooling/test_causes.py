@@ -137,6 +137,23 @@ def test_making_the_slow_rank_fast_takes_what_the_simulation_says(slow_rank):
     assert frame.loc[2, "saved_seconds"] > 0.2 * seconds_of(run)
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_two_pauses_are_repaired_beside_overlapped_sums(seed, tmp_path):
+    """Sums of gradients take the wire when the last rank has come; the others had posted before."""
+    even = {"seed": seed, "parallel": {"data": 8}, "batch": {"tokens": 1024, "microbatch": 128},
+            "data": {"source": "synthetic",
+                     "lengths": {"distribution": "list", "values": [32]}}}
+    random = np.random.default_rng(seed)
+    first, other = (int(rank) for rank in random.choice(8, 2, replace=False))
+    faults = [{"rank": first, "pause": 0.2, "phase": "backward"},
+              {"rank": other, "pause": 0.15, "phase": str(random.choice(["forward", "backward"]))}]
+    late = harness.merged(even, {"cluster": {"faults": faults}})
+    graph = graph_of(simulate(tmp_path / "late", late, FAST, 1), 0)
+    frame = what_if(graph).set_index("scenario")
+    clean = seconds_of(simulate(tmp_path / "even", even, FAST, 1), 0)
+    assert frame.loc["no rank stands still", "seconds"] == pytest.approx(clean, rel=1e-3)
+
+
 LARGE = {
     "model": {"layers": 4, "d_model": 2048, "heads": 16, "kv_heads": 8, "ffn": 5632},
     "data": {"source": "synthetic",
