@@ -22,7 +22,7 @@ from benchmarks.faults.score import score, trends_of  # noqa: E402
 SEED = 4000  # of runs that no tuning has seen
 CASES = [("slow", layout) for layout in ("data 4", "tensor 2", "pipeline 4", "cad 2 + 2 servers")]
 CASES += [(kind, "ping-pong 4") for kind in ("phase", "intermittent", "pause", "clean", "link")]
-CASES += [("data", "data 2 x tensor 2 x pipeline 2"), ("clean", "data 8, 4 nodes")]
+CASES += [("data", "data 2 x tensor 2 x pipeline 2"), ("clean", "data 8 on 4 nodes")]
 CASES += [(kind, next(layout for layout in reversed(LAYOUTS) if fits(kind, layout)))
           for kind in KINDS if kind not in FIRST]
 
@@ -39,7 +39,7 @@ def test_a_planted_fault_is_named(kind, layout, runs):
 
 
 WITHOUT, STEPS = np.ones(8), range(8)
-NODE = "data 4 x tensor 2, 4 nodes"  # each node is a replica
+NODE = "data 4 x tensor 2 on 4 nodes"  # each node is a replica
 
 
 def verdict(members, kind, saves=0.2, **other):
@@ -130,7 +130,7 @@ def test_links_and_adapters_are_scored_by_their_ends():
 
 
 def test_ranks_have_the_names_of_their_layout():
-    layout = "data 2 x tensor 2 x pipeline 4, 4 nodes"
+    layout = "data 2 x tensor 2 x pipeline 4 on 4 nodes"
     assert nodes(layout)[1] == {4, 5, 6, 7} == groups(layout, "pipeline")[1]
     assert names_of({4, 5, 6, 7}, layout) == {"node", "group"}
     assert groups(layout, "data")[1] == {2, 3, 6, 7, 10, 11, 14, 15}
@@ -138,4 +138,4 @@ def test_ranks_have_the_names_of_their_layout():
     assert names_of({2, 3}, layout) == {"group"}
     assert names_of({1, 2}, layout) == {"ranks"}
     assert names_of(set(range(16)), layout) == {"all"}
-    assert names_of({6, 7}, "cad 6 + 2 servers, 4 nodes") == {"node", "group"}
+    assert names_of({6, 7}, "cad 6 + 2 servers on 4 nodes") == {"node", "group"}
