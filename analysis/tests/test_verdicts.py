@@ -76,7 +76,8 @@ def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0):
     paused = pd.DataFrame(columns=["step", "phase", "rank", "category", "name", "seconds"])
     late = np.zeros(slow.shape) if begins is None else begins
     windows = pd.DataFrame([
-        {"rank": rank, "step": step, "begin_ns": int(1e9 * (10 * step + late[rank, step]))}
+        {"rank": rank, "step": step, "begin_ns": int(1e9 * (10 * step + late[rank, step])),
+         "end_ns": int(1e9 * (10 * step + 9))}
         for rank in range(len(ranks)) for step in range(steps)])
     given = windows.assign(seconds=machine).set_index(["step", "rank"])["seconds"]
     links = pd.DataFrame(columns=["low", "high", "share"])

@@ -124,10 +124,13 @@ def _late_input(facts: Facts) -> Iterable[Trouble]:
 
 
 def _late_start(facts: Facts) -> Iterable[Trouble]:
+    """Ranks end a step together: whose own step is shorter began it later. So no two clocks are
+    compared, which may be apart."""
     cells = facts.cells
-    begins = facts.steps.pivot_table(index="rank", columns="step", values="begin_ns")
-    begins = begins.reindex(index=cells.ranks, columns=cells.steps)
-    late = (begins - begins.min()).fillna(0.0).to_numpy() / 1e9
+    took = facts.steps.assign(took=facts.steps["end_ns"] - facts.steps["begin_ns"])
+    took = took.pivot_table(index="rank", columns="step", values="took")
+    took = took.reindex(index=cells.ranks, columns=cells.steps)
+    late = (took.max() - took).fillna(0.0).to_numpy() / 1e9
     usual = np.median(late[late <= np.quantile(late, 0.75)])
     yield from _seconds(LATE_START, facts, np.clip(late - usual, 0, None), (BETWEEN,))
 
@@ -227,9 +230,9 @@ def lost_by_phase(facts: Facts, one: Trouble) -> pd.Series:
         return mine.groupby("phase")["seconds"].sum()
     if one.cause in (SLOW, NO_CORE):
         ranks, steps = np.isin(cells.ranks, one.members), np.isin(cells.steps, one.steps)
-        lost = cells.still if one.cause == NO_CORE else np.clip(cells.run - cells.fair, 0, None)
+        lost = cells.still if one.cause == NO_CORE else cells.run - cells.fair
         some = lost[:, ranks][:, :, steps].sum(axis=(1, 2))
-        return pd.Series(some, index=list(PHASES_OF_WORK))
+        return pd.Series(some, index=list(PHASES_OF_WORK))[list(one.phases)]
     return pd.Series(1.0, index=list(one.phases))
 
 
@@ -237,36 +240,46 @@ def lost_by_phase(facts: Facts, one: Trouble) -> pd.Series:
 
 
 def _links(facts: Facts) -> list[Trouble]:
-    """Slow links: those of one adapter as one."""
+    """Slow links: those that one adapter explains as one, and those of which it is not known which
+    they are."""
     steps = tuple(int(step) for step in facts.cells.steps)
     left, found = list(facts.links), []
     while left:
         members, mine = _adapter(facts, left)
         if len(mine) < 2:
-            mine = left[:1]
-            members = tuple(sorted({rank for pair in mine[0].pairs for rank in pair}))
-        found.append(Trouble(LINK, members, steps, STEADY, (), links=tuple(mine)))
+            mine = left[:1] if left[0].known else [link for link in left if not link.known]
+            members = {rank for link in mine for pair in link.pairs for rank in pair}
+        found.append(Trouble(LINK, tuple(sorted(members)), steps, STEADY, (), links=tuple(mine)))
         left = [link for link in left if link not in mine]
     return found
 
 
-def _adapter(facts: Facts, slow: list[SlowLink]) -> tuple[tuple[int, ...], list[SlowLink]]:
-    """The ranks of the node whose links to others explain most of the slow ones, and these."""
+def _adapter(facts: Facts, slow: list[SlowLink]) -> tuple[set[int], list[SlowLink]]:
+    """The ranks of the node whose links to others explain most of the slow ones, and these; none
+    where several nodes do so equally well."""
     host = facts.ranks.set_index("rank")["host"]
-    best: tuple[tuple[int, ...], list[SlowLink]] = ((), [])
-    if host.nunique() < 2:
-        return best
-    crossing = facts.pairs[(host.reindex(facts.pairs["low"]).to_numpy()
-                            != host.reindex(facts.pairs["high"]).to_numpy())
-                           & facts.pairs["share"].notna()]
-    for name in host.unique():
-        own = set(host.index[host == name])
-        mine = [link for link in slow
-                if all(len(own & set(pair)) == 1 for pair in link.pairs)]
-        whole = (crossing["low"].isin(own) | crossing["high"].isin(own)).sum()
-        if len(mine) > len(best[1]) and len(mine) >= _MOST_LINKS * whole:
-            best = tuple(sorted(own)), mine
-    return best
+    own = {name: set(host.index[host == name]) for name in host.unique()}
+    if len(own) < 2:
+        return set(), []
+    many = {name: _explained(facts, members, slow) for name, members in own.items()}
+    order = sorted(own, key=lambda name: many[name], reverse=True)
+    if many[order[0]][0] < 2 or (len(own) > 2 and many[order[1]] == many[order[0]]):
+        return set(), []
+    best = own[order[0]]
+    return best, [link for link in slow if any(_crosses(best, pair) for pair in link.pairs)]
+
+
+def _explained(facts: Facts, members: set[int], slow: list[SlowLink]) -> tuple[int, float]:
+    """How many slow links go between the members and others, and which share of these it is; 0
+    where most are fast."""
+    pairs = facts.pairs[facts.pairs["share"].notna()]
+    whole = int((pairs["low"].isin(members) != pairs["high"].isin(members)).sum())
+    mine = sum(link.known and _crosses(members, link.pairs[0]) for link in slow)
+    return (mine, mine / max(whole, 1)) if mine >= _MOST_LINKS * whole else (0, 0.0)
+
+
+def _crosses(members: set[int], pair: tuple[int, int]) -> bool:
+    return len(members & set(pair)) == 1
 
 
 def _log(one: np.ndarray, other: np.ndarray) -> np.ndarray:

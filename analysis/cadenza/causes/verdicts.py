@@ -20,6 +20,7 @@ COLUMNS = ["kind", "members", "hosts", "phase", "cause", "since_step", "steps", 
            "sentence"]
 WORTH = 0.005  # of a step: what saves less is no verdict
 _GAP = 0.01  # of the run: a pause between two steps that is shorter is none
+_SHORT = 0.2  # quantile of the gaps that is usual
 _MAIN = 0.9  # of what is lost: where so much is in one phase, it is of that phase
 _FEW = 6  # steps that a sentence lists
 _PLACES = {"pipeline": "pipeline stage {}", "data": "data replica {}",
@@ -72,8 +73,8 @@ def _saved(troubles: Sequence[Trouble], replay: Callable) -> np.ndarray:
 
 
 def _pauses_between(gaps: pd.Series, whole: float, facts: Facts) -> list[dict]:
-    """All ranks between two steps: what a gap is longer than most."""
-    longer = gaps - gaps.median()
+    """All ranks between two steps: what a gap is longer than the shorter ones."""
+    longer = gaps - gaps.quantile(_SHORT)
     long = longer[longer > _GAP * whole]
     if long.empty:
         return []
@@ -108,9 +109,9 @@ def _kind(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
                  if of == members and len(own) > 1 and len(of) > 1), "")
     text = ranks_of(one.members)
     if one.cause == LINK:
-        if len(one.links) > 1:
-            return "adapter", f"the adapter of {node or host.get(one.members[0])} (ranks {text})"
-        return "link", one.links[0].name
+        if len(one.links) > 1 and node:
+            return "adapter", f"the adapter of {node} (ranks {text})"
+        return "link", one.links[0].name if len(one.links) == 1 else f"a link among ranks {text}"
     if len(members) == 1:
         return "rank", f"rank {one.members[0]} ({host.get(one.members[0])})"
     if members == set(ranks["rank"]):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.graph.lanes import COMPUTE, GAP, MEETING, Lanes
+from cadenza.graph.lanes import GAP, MEETING, Lanes
 from cadenza.graph.meetings import Meetings, join, node_at, waiting_node
 from cadenza.read.partners import collective_members
 
@@ -124,10 +124,9 @@ def _layer_before(lanes: Lanes, rank: np.ndarray, begin: np.ndarray) -> np.ndarr
     @param rank, begin  of the sums
     """
     found = np.full(len(rank), -1)
-    back = lanes.where("category", *COMPUTE) & lanes.where("phase", "backward")
-    nodes = np.flatnonzero(back & (lanes.column("layer", -1) >= 0))
-    frame = pd.DataFrame({"node": nodes, "rank": lanes.rank[nodes],
-                          "layer": lanes.column("layer", -1)[nodes]})
+    layer = lanes.column("layer", -1)
+    nodes = np.flatnonzero(lanes.where("phase", "backward") & (layer >= 0))
+    frame = pd.DataFrame({"node": nodes, "rank": lanes.rank[nodes], "layer": layer[nodes]})
     last = frame.groupby(["rank", "layer"])["node"].max().groupby("rank").agg(sorted)
     for one in np.unique(rank):
         mine = np.flatnonzero(rank == one)
