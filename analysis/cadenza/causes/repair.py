@@ -64,33 +64,41 @@ def replayed(
 
 def _saved(graph: StepGraph, trouble: Trouble, machine: Machine | None) -> tuple[np.ndarray, ...]:
     """ns that the repair takes off `own`, `rest` and `transfer` of the graph."""
-    own, rest = np.zeros(len(graph.own)), np.zeros(len(graph.rest))
-    transfer = np.zeros(len(graph.transfer))
+    nothing, no_transfer = np.zeros(len(graph.own)), np.zeros(len(graph.transfer))
+    if trouble.cause == LINK:
+        return nothing, nothing, earlier_transfers(graph, machine, trouble.links)
+    if trouble.cause == PAUSED:
+        return _without_pauses(graph, trouble.members)
+    return _of_operations(graph, trouble), nothing, no_transfer
+
+
+def _without_pauses(graph: StepGraph, members: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    world = graph.lanes.ranks[graph.lanes.rank]
+    pause = np.where(np.isin(world, members), graph.pause, 0.0)
+    works = graph.own > 0
+    # What others' pauses held up is not told apart by who held it up.
+    all_of_them = set(world[graph.pause > 0].tolist()) <= set(members)
+    held = graph.held if all_of_them else np.zeros(len(graph.held))
+    return np.where(works, pause, 0.0), np.where(works, 0.0, pause), held
+
+
+def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:
+    """ns of `own`: a share of computations, or seconds of reads or of a rank's begin."""
     lanes = graph.lanes
     world = lanes.ranks[lanes.rank]
-    members = np.isin(world, trouble.members)
-    if trouble.cause == LINK:
-        transfer = earlier_transfers(graph, machine, trouble.links)
-    elif trouble.cause == PAUSED:
-        works = graph.own > 0
-        own = np.where(members & works, graph.pause, 0.0)
-        rest = np.where(members & ~works, graph.pause, 0.0)
-        paused = set(world[graph.pause > 0].tolist())
-        transfer = graph.held if paused <= set(trouble.members) else transfer
-    else:
-        excess = np.zeros(len(world))
-        for rank in trouble.members:
-            excess[world == rank] = trouble.excess.get((rank, graph.step), 0.0)
-        if trouble.cause == LATE_START:
-            own[lanes.starts] = excess[lanes.starts] * 1e9
-        elif trouble.cause == INPUT:
-            reads = members & lanes.where("category", "data")
-            count = np.bincount(lanes.rank[reads], minlength=len(lanes.ranks))
-            own = np.where(reads, excess * 1e9 / np.maximum(count, 1)[lanes.rank], 0.0)
-        else:
-            computes = members & lanes.where("category", *COMPUTE) & _of(graph, trouble.phases)
-            own = np.where(computes, (graph.own - graph.pause) * excess, 0.0)
-    return own, rest, transfer
+    excess = np.zeros(len(world))
+    for rank in trouble.members:
+        excess[world == rank] = trouble.excess.get((rank, graph.step), 0.0)
+    if trouble.cause == LATE_START:
+        found = np.zeros(len(world))
+        found[lanes.starts] = excess[lanes.starts] * 1e9
+        return found
+    if trouble.cause == INPUT:
+        reads = lanes.where("category", "data")
+        count = np.bincount(lanes.rank[reads], minlength=len(lanes.ranks))
+        return np.where(reads, excess * 1e9 / np.maximum(count, 1)[lanes.rank], 0.0)
+    computes = lanes.where("category", *COMPUTE) & _of(graph, trouble.phases)
+    return np.where(computes, (graph.own - graph.pause) * excess, 0.0)
 
 
 def _of(graph: StepGraph, phases: tuple[str, ...]) -> np.ndarray:

@@ -61,11 +61,11 @@ def cells(
     given = given.to_numpy().reshape(len(steps), len(ranks)).T
     whole = usual.sum(axis=0)
     usual *= np.where((given > 0) & (whole > 0), given / np.where(whole > 0, whole, 1.0), 1.0)
-    level = _log_ratio(run.sum(axis=0), usual.sum(axis=0))
+    level = log_ratio(run.sum(axis=0), usual.sum(axis=0))
     healthy = lowest_mode(np.where(run.sum(axis=0) > 0, level, np.nan).ravel())
     healthy = healthy.reshape(level.shape)
     return Cells(ranks, steps, run, usual, summed(rows["still"].to_numpy()),
-                 np.array([_spread(_log_ratio(*pair)[healthy])
+                 np.array([_spread(log_ratio(*pair)[healthy])
                            for pair in zip(run, usual, strict=True)]),
                  np.setdiff1d(ranks, rows["rank"].to_numpy()[shared]))
 
@@ -102,7 +102,7 @@ def _fair(rows: pd.DataFrame, cell: np.ndarray, count: int) -> tuple[np.ndarray,
 
     def level_of(fair: np.ndarray) -> np.ndarray:
         sums = (np.bincount(cell[compared], v[compared], minlength=count) for v in (run, fair))
-        return _log_ratio(*sums)
+        return log_ratio(*sums)
 
     works = np.bincount(cell[compared], minlength=count) > 0
     healthy = lowest_mode(np.where(works, level_of(first), np.nan))[cell]
@@ -122,8 +122,8 @@ def lowest_mode(level: np.ndarray) -> np.ndarray:
     return np.abs(level - middle) <= _ALIKE
 
 
-def _log_ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """0 where either is nothing."""
+def log_ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """log(one / other); 0 where either is nothing."""
     both = (one > 0) & (other > 0)
     return np.log(np.where(both, one, 1.0) / np.where(both, other, 1.0))
 

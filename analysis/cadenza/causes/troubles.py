@@ -16,7 +16,7 @@ from cadenza.causes.patterns import (
 from cadenza.causes.repair import (
     INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble,
 )
-from cadenza.causes.slowness import Cells
+from cadenza.causes.slowness import Cells, log_ratio
 from cadenza.graph.loads import PHASES_OF_WORK
 from cadenza.links.slow import SlowLink
 
@@ -58,7 +58,7 @@ def find(facts: Facts) -> list[Trouble]:
 def _slow(facts: Facts) -> Iterable[Trouble]:
     """Ranks that take longer for the same work, while they have a core."""
     cells = facts.cells
-    level = _log(cells.run, cells.fair)
+    level = log_ratio(cells.run, cells.fair)
     with_core = 1 - _share_without_core(cells)
     for rank in range(len(cells.ranks)):
         phases = [phase for phase in range(len(PHASES_OF_WORK))
@@ -70,7 +70,7 @@ def _slow(facts: Facts) -> Iterable[Trouble]:
         weight = fair.sum(axis=1) / fair.sum()
         noise = float(np.sqrt(((cells.noise[phases] * weight) ** 2).sum()))
         left = np.ones(len(cells.steps))
-        for one in patterns(_log(run.sum(axis=0), fair.sum(axis=0)), noise):
+        for one in patterns(log_ratio(run.sum(axis=0), fair.sum(axis=0)), noise):
             share = left * (1 - np.exp(-one.level))
             left = left - share
             names = tuple(PHASES_OF_WORK[phase] for phase in phases)
@@ -156,7 +156,7 @@ def _more_work(facts: Facts) -> Iterable[Trouble]:
         others = work[(peers == peers[rank]) & (np.arange(len(work)) != rank)]
         if not len(others) or len(cells.steps) < 3 or not (mine > 0).all():
             continue
-        more = _log(mine, np.median(others, axis=0))
+        more = log_ratio(mine, np.median(others, axis=0))
         error = max(float(more.std(ddof=1)), 0.001) / np.sqrt(len(more))
         if more.min() > _MORE and more.mean() > _ALWAYS * error:
             yield _trouble(WORK, facts, rank, np.ones(len(more), bool), STEADY, PHASES_OF_WORK,
@@ -280,8 +280,3 @@ def _explained(facts: Facts, members: set[int], slow: list[SlowLink]) -> tuple[i
 
 def _crosses(members: set[int], pair: tuple[int, int]) -> bool:
     return len(members & set(pair)) == 1
-
-
-def _log(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    both = (one > 0) & (other > 0)
-    return np.log(np.where(both, one, 1.0) / np.where(both, other, 1.0))
