@@ -307,14 +307,14 @@ def test_some_ranks_of_the_picture(run_folder):
 
 
 def test_tiny_events_are_merged(tmp_path):
-    """Twenty thousand events, alternately 30 and 10 ns long, are one bar of the longer kind."""
+    """Twenty thousand events, alternately 30 and 10 ns long, are some hundred bars, in shares."""
     events = []
     for at in range(0, 400_000, 40):
         events += [(0, DENSE, at, at + 30), (0, ATTENTION, at + 30, at + 40)]
     run = cadenza.open(write_run(tmp_path / "r", [Rank(0, events, [(0, 0, 400_000)])]))
     bars = panel(cadenza.Study(run), 0, resolution_ns=1000.0).bars
-    assert bars["label"].tolist() == ["other", "dense"]
-    assert bars[["begin_ns", "end_ns"]].values.tolist() == [[0, 400_000]] * 2
+    took = bars.assign(ns=bars["end_ns"] - bars["begin_ns"])[1:].groupby("label")["ns"].sum()
+    assert len(bars) <= 1 + 400 and took.to_dict() == {"dense": 300_000, "core attention": 100_000}
 
 
 def test_median_step_is_drawn(tmp_path):

@@ -19,11 +19,6 @@ def test_clip():
     assert intervals.clip(pairs((0, 5), (8, 20), (30, 40)), 4, 10).tolist() == [[4, 5], [8, 10]]
 
 
-def test_coverage_of_bins():
-    found = intervals.coverage(pairs((0, 5), (12, 40)), np.array([0, 10, 20, 30]))
-    assert found.tolist() == [5, 8, 10]
-
-
 def test_innermost_of_nested():
     begins, ends = np.array([0, 10, 12, 40]), np.array([30, 20, 15, 50])
     cut, owner = intervals.innermost(begins, ends)

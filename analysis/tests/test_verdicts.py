@@ -129,6 +129,19 @@ def test_those_that_take_turns_are_one():
     assert named(facts(slow, HOSTS)) == [("all", list(range(8)), "in turn", 0)]
 
 
+def test_what_a_rank_alone_does_is_as_slow_as_the_rest_of_its_phase():
+    """Rank 7, which alone has the loss, is slow in the forward pass."""
+    of = facts(np.ones((8, 8)), HOSTS)
+    slow = (of.loads["rank"] == 7) & (of.loads["phase"] == "forward")
+    loads = of.loads.assign(seconds=of.loads["seconds"].where(~slow, 1.5 * of.loads["seconds"]))
+    loss = loads[(loads["rank"] == 7) & (loads["phase"] == "backward")].assign(name="loss")
+    loads = pd.concat([loads, loss], ignore_index=True)
+    nothing = pd.Series(0.0, index=pd.MultiIndex.from_product([range(8), range(8)]))
+    found = cells(np.arange(8), np.arange(8), loads, of.paused, nothing)
+    level = (found.run / found.fair)[:, 7].mean(axis=1)
+    assert level == pytest.approx([1.5, 1.0, 1.0], abs=0.01)
+
+
 def test_a_machine_file_tells_when_all_are_slow():
     slow = speeds(range(8))
     assert named(facts(slow, HOSTS)) == []

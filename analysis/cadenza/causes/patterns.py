@@ -75,7 +75,7 @@ def _ramp(level: np.ndarray, noise: float) -> np.ndarray | None:
     line = np.clip(begin + slope * np.arange(steps), 0, None)
     error = noise / np.sqrt(steps * (steps**2 - 1) / 12)
     rises = slope > _SURE * error and slope * (steps - 1) > _GROWS * line.mean()
-    return np.where(line > noise, line, 0.0) if rises else None
+    return np.where(line > max(slope / 2, noise), line, 0.0) if rises else None
 
 
 def trend_of(active: np.ndarray) -> str:

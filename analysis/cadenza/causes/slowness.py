@@ -49,8 +49,8 @@ def cells(
     cell = (np.searchsorted(ranks, rows["rank"]) * len(steps)
             + np.searchsorted(steps, rows["step"]))
     count = len(ranks) * len(steps)
-    fair, shared = _fair(rows, cell, count)
     phase = pd.Categorical(rows["phase"], categories=PHASES_OF_WORK).codes.astype(np.int64)
+    fair, shared = _fair(rows, cell, phase * count + cell)
     shape = (len(PHASES_OF_WORK), len(ranks), len(steps))
 
     def summed(values: np.ndarray) -> np.ndarray:
@@ -81,13 +81,17 @@ def _without_pauses(rows: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(still=still, run=(rows["seconds"] - lost - still).clip(lower=0))
 
 
-def _fair(rows: pd.DataFrame, cell: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _fair(
+    rows: pd.DataFrame, cell: np.ndarray, of_phase: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Seconds that each row usually takes, and which rows several ranks have.
 
     Operations that have FLOPs (or bytes) are compared by their time for each with all ranks that do
     the same, of whatever stage; others by their time with peers of the same role and stage. What a
-    rank alone does is taken to be as slow as what else it does; where that is nothing, its own
-    fast steps are usual.
+    rank alone does is taken to be as slow as what else it does in the phase, or in the step; where
+    that is nothing, its own fast steps are usual.
+
+    @param cell, of_phase  number of each row's rank and step, and of its rank, step and phase
     """
     amount = rows["flops"].where(rows["flops"] > 0, 1.0).to_numpy()
     peers = rows["peers"].where(rows["flops"] <= 0, -1)
@@ -100,15 +104,18 @@ def _fair(rows: pd.DataFrame, cell: np.ndarray, count: int) -> tuple[np.ndarray,
     compared = several | ~np.isin(cell, cell[several])
     first = amount * pace.groupby(operation).transform(lambda v: v.quantile(_FAST)).to_numpy()
 
-    def level_of(fair: np.ndarray) -> np.ndarray:
-        sums = (np.bincount(cell[compared], v[compared], minlength=count) for v in (run, fair))
-        return log_ratio(*sums)
+    def level_of(fair: np.ndarray, where: np.ndarray) -> np.ndarray:
+        """Of each row what is shared in its place takes more than fair; NaN: nothing is."""
+        sums = [np.bincount(where[compared], v[compared], minlength=where.max() + 1)
+                for v in (run, fair)]
+        return np.where(sums[0] > 0, log_ratio(*sums), np.nan)
 
-    works = np.bincount(cell[compared], minlength=count) > 0
-    healthy = lowest_mode(np.where(works, level_of(first), np.nan))[cell]
+    healthy = lowest_mode(level_of(first, cell))[cell]
     usual = pace.where(healthy).groupby(operation).transform("median")
     fair = np.where(usual.notna(), amount * usual, first)
-    return np.where(compared, fair, run / np.exp(level_of(fair))[cell]), several
+    slowness = level_of(fair, of_phase)[of_phase]
+    slowness = np.where(np.isnan(slowness), level_of(fair, cell)[cell], slowness)
+    return np.where(compared, fair, run / np.exp(np.nan_to_num(slowness))), several
 
 
 def lowest_mode(level: np.ndarray) -> np.ndarray:

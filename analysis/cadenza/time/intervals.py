@@ -53,15 +53,23 @@ def _covered_until(disjoint: np.ndarray, points: np.ndarray) -> np.ndarray:
     return sums[index] - np.where(index > 0, beyond, 0)
 
 
-def coverage(disjoint: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Nanoseconds covered in each bin between neighbouring `edges`; intervals sorted, disjoint."""
-    if len(disjoint) == 0:
-        return np.zeros(len(edges) - 1)
-    origin = disjoint[0, 0]
-    points = (disjoint - origin).ravel()
-    grown = np.cumsum(disjoint[:, 1] - disjoint[:, 0])
-    total = np.stack([grown - (disjoint[:, 1] - disjoint[:, 0]), grown], axis=1).ravel()
-    return np.diff(np.interp(edges - origin, points, total))
+def outside(pairs: np.ndarray, disjoint: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What of each pair lies outside of sorted, disjoint intervals.
+
+    @returns pieces (n, 2) and the index of the pair that each belongs to
+    """
+    if not len(pairs):
+        return EMPTY, np.empty(0, np.int64)
+    low, high = min(pairs.min(), disjoint.min(initial=0)), max(pairs.max(), disjoint.max(initial=0))
+    opens = np.concatenate(([low], disjoint[:, 1]))
+    closes = np.concatenate((disjoint[:, 0], [high]))
+    first = np.searchsorted(closes, pairs[:, 0], side="right")
+    count = np.maximum(np.searchsorted(opens, pairs[:, 1], side="left") - first, 0)
+    owner = np.repeat(np.arange(len(pairs)), count)
+    gap = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count) + first[owner]
+    pieces = make(np.maximum(pairs[owner, 0], opens[gap]), np.minimum(pairs[owner, 1], closes[gap]))
+    lasting = pieces[:, 1] > pieces[:, 0]
+    return pieces[lasting], owner[lasting]
 
 
 def innermost(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

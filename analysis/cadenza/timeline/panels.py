@@ -12,8 +12,9 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.colours import MESSAGE_NAMES, PART_NAMES
 from cadenza.errors import DataError, UsageError
-from cadenza.read.columns import rows_of
+from cadenza.read.columns import one_of, rows_of
 from cadenza.time.parts import rank_totals
+from cadenza.time.pieces import PRECEDENCE
 from cadenza.study import Study
 from cadenza.time.typical import typical
 from cadenza.words import role_name
@@ -117,12 +118,25 @@ def _by_rank(
 def _labelled(pieces: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Pieces of the lane of work, where a nanosecond has one part, and messages under way."""
     flight = pieces["in_flight"].to_numpy()
-    work, messages = pieces[~flight], pieces[flight]
+    work, messages = _one_at_a_time(pieces[~flight]), pieces[flight]
     work_names = {**PART_NAMES, "inside": PART_NAMES["communication"]}
     return (
         work.assign(label=_renamed(work["part"], work_names)),
         messages.assign(label=_renamed(messages["category"], MESSAGE_NAMES)),
     )
+
+
+def _one_at_a_time(pieces: pd.DataFrame) -> pd.DataFrame:
+    """The pieces of a rank without what time_parts() counts as another part: of a dense operation
+    the collectives inside it."""
+    covered, found = intervals.EMPTY, [pieces[:0]]
+    for part in PRECEDENCE:
+        mine = pieces[one_of(pieces["part"], part)]
+        pairs = intervals.make(mine["begin_ns"], mine["end_ns"])
+        left, owner = intervals.outside(pairs, covered)
+        found.append(mine.iloc[owner].assign(begin_ns=left[:, 0], end_ns=left[:, 1]))
+        covered = intervals.union(covered, pairs)
+    return pd.concat(found, ignore_index=True)
 
 
 def _renamed(values: pd.Series, names: dict[str, str]) -> np.ndarray:
@@ -146,34 +160,62 @@ def _bars(
     kept = np.flatnonzero(long)
     kept = pieces.iloc[kept[np.argsort(first[kept], kind="stable")]]
     kept = kept.assign(what=_what(kept, names))
-    edges = begin + np.arange(0, end - begin + resolution_ns, resolution_ns).astype(np.int64)
-    bars = pd.concat([_merged(pieces[~long], edges), kept], ignore_index=True)
+    between, _ = intervals.outside(
+        intervals.make([begin], [end]), intervals.union(intervals.make(first[long], last[long])))
+    bars = pd.concat([_merged(pieces[~long], _columns(between, resolution_ns)), kept],
+                     ignore_index=True)
     for name in ("begin_ns", "end_ns"):
         bars[name] = np.clip(bars[name].to_numpy(), begin, end) - begin
     return bars
 
 
-def _merged(pieces: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
-    """Runs of columns in which the same label covers most of the time.
+def _columns(gaps: np.ndarray, resolution_ns: float) -> np.ndarray:
+    """Intervals cut into columns of at most `resolution_ns`: (n, 2)."""
+    count = np.ceil((gaps[:, 1] - gaps[:, 0]) / resolution_ns).astype(np.int64)
+    owner = np.repeat(np.arange(len(gaps)), count)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    begins = gaps[owner, 0] + (place * resolution_ns).astype(np.int64)
+    ends = np.minimum(gaps[owner, 0] + ((place + 1) * resolution_ns).astype(np.int64),
+                      gaps[owner, 1])
+    return intervals.make(begins, np.where(place + 1 == count[owner], gaps[owner, 1], ends))
 
-    What is shorter than a column does not get lost: a column is empty only if less than a quarter
-    of it is covered.
-    """
+
+def _merged(pieces: pd.DataFrame, columns: np.ndarray) -> pd.DataFrame:
+    """Runs of columns of one label each: that of which most is still to be drawn, so that over many
+    columns every label has its share, however short its pieces are."""
     code, labels = pd.factorize(pieces["label"])
-    if not len(labels):
+    if not len(labels) or not len(columns):
         return pd.DataFrame({"label": [], "begin_ns": [], "end_ns": [], "what": []})
     pairs = intervals.make(pieces["begin_ns"].to_numpy(), pieces["end_ns"].to_numpy())
-    covered = np.stack([intervals.coverage(intervals.union(pairs[code == one]), edges)
-                        for one in range(len(labels))])
-    kind = np.where(covered.sum(axis=0) < 0.25 * np.diff(edges), -1, np.argmax(covered, axis=0))
-    change = np.flatnonzero(np.diff(kind)) + 1
-    starts, ends = np.concatenate(([0], change)), np.concatenate((change, [len(kind)]))
+    covered = np.stack([
+        intervals.covered_within(intervals.union(pairs[code == one]), columns[:, 0], columns[:, 1])
+        for one in range(len(labels))])
+    kind = _in_shares(covered, columns[:, 1] - columns[:, 0])
+    apart = (np.diff(kind) != 0) | (columns[1:, 0] != columns[:-1, 1])
+    change = np.flatnonzero(apart) + 1
+    starts, ends = np.append(0, change), np.append(change, len(kind)) - 1
     filled = kind[starts] >= 0
     starts, ends = starts[filled], ends[filled]
     return pd.DataFrame({
         "label": [labels[k] for k in kind[starts]],
-        "begin_ns": edges[starts], "end_ns": edges[ends], "what": "",
+        "begin_ns": columns[starts, 0], "end_ns": columns[ends, 1], "what": "",
     })
+
+
+def _in_shares(covered: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """A label for each column, -1: none, as an error diffusion has it (Floyd and Steinberg, 1976).
+
+    @param covered  ns of each label in each column: (labels, columns)
+    """
+    amounts = np.vstack([covered, np.maximum(width - covered.sum(axis=0), 0)])
+    owed, chosen = [0.0] * len(amounts), []
+    for wide, column in zip(width.tolist(), amounts.T.tolist(), strict=True):
+        owed = [before + more for before, more in zip(owed, column, strict=True)]
+        best = max(range(len(owed)), key=owed.__getitem__)
+        owed[best] -= wide
+        chosen.append(best)
+    chosen = np.array(chosen)
+    return np.where(chosen == len(covered), -1, chosen)
 
 
 def _names(events: pd.DataFrame) -> pd.DataFrame:
