@@ -66,10 +66,19 @@ def byte_rate(value: float | None) -> str:
 
 
 def ranks_of(members: tuple[int, ...]) -> str:
-    """Numbers of ranks; of many the first, the last and how many."""
-    if len(members) <= 8:
-        return ", ".join(map(str, members))
-    return f"{members[0]}, {members[1]} … {members[-1]} ({len(members)} ranks)"
+    """Numbers of ranks in ascending order, three neighbours or more as 4–7; of many the first, the
+    last and how many."""
+    runs: list[list[int]] = []
+    for rank in members:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    said = [text for run in runs
+            for text in ([f"{run[0]}–{run[-1]}"] if len(run) > 2 else map(str, run))]
+    if len(said) <= 8:
+        return ", ".join(said)
+    return f"{said[0]}, {said[1]} … {said[-1]} ({len(members)} ranks)"
 
 
 def role_name(role: str) -> str:

@@ -75,6 +75,14 @@ class StepGraph:
         """Of the step, as replay() has it: (cases,)."""
         return self._walk(own, rest, transfer).max(axis=0) / 1e9
 
+    def ready_after(self, transfer: np.ndarray) -> np.ndarray:
+        """When each meeting is ready, ns since the step began, with other transfers."""
+        ends = self.replay(transfer=transfer)
+        ready = np.full(self.meetings.count, -np.inf)
+        posted = ends[self.meetings.post_node] + self._offsets
+        np.maximum.at(ready, self.meetings.post_meeting, posted)
+        return ready
+
     def _walk(
         self, own: np.ndarray | None, rest: np.ndarray | None, transfer: np.ndarray | None
     ) -> np.ndarray:

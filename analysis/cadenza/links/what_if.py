@@ -16,6 +16,7 @@ from cadenza.read.machine import Machine
 from cadenza.read.partners import collective_members
 from cadenza.links.wires import Ports, message_numbers, wires
 
+_ROUNDS = 4  # what is there earlier lets ranks post earlier, who then meet others at the ports
 USUAL_LINKS = "slow links at the usual rate"
 _SUMS, _MEETS = "reduce_gradients_message", "reduce_gradients"
 
@@ -73,17 +74,21 @@ def _save_messages(
         at = pd.Series(graph.meetings.end_event).map(of_event).fillna(1.0).to_numpy()
         by_event[graph.meetings.end_event] = np.maximum(graph.transfer, 0) * (1 - at)
         return by_event
-    ports = Ports(frame, machine)
-    alone = ports.alone(frame["there_ns"].to_numpy(float))
+    alone = Ports(frame, machine).alone(frame["there_ns"].to_numpy(float))
     usual = alone * share
     if machine is not None:
         rate = machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]
         usual = frame["bytes"].to_numpy() / rate * 1e9
-    both = np.stack([alone, np.where(share < 1, usual, alone)], axis=1)
-    there = ports.there(both)
-    saved = np.zeros(int(frame["message"].max()) + 1)
-    saved[frame["message"]] = there[:, 0] - there[:, 1]
-    by_event[ends["event"]] = saved[ends["message"]]
+    frame = frame.assign(alone=np.where(share < 1, usual, alone),
+                         took=frame["there_ns"] - frame["ready_ns"])
+    for _ in range(_ROUNDS):
+        there = Ports(frame, machine).there(frame[["alone"]].to_numpy())[:, 0]
+        saved = np.zeros(int(frame["message"].max()) + 1)
+        saved[frame["message"]] = frame["took"] - (there - frame["ready_ns"])
+        by_event[ends["event"]] = saved[ends["message"]]
+        ready = graph.ready_after(graph.transfer - by_event[graph.meetings.end_event])
+        frame = frame.assign(ready_ns=ready[frame["message"]])
+        frame = frame.sort_values("ready_ns", kind="stable")
     return by_event
 
 
