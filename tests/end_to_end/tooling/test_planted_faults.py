@@ -139,3 +139,9 @@ def test_ranks_have_the_names_of_their_layout():
     assert names_of({1, 2}, layout) == {"ranks"}
     assert names_of(set(range(16)), layout) == {"all"}
     assert names_of({6, 7}, "cad 6 + 2 servers on 4 nodes") == {"node", "group"}
+
+
+def test_messages_that_come_earlier_meet_others_at_the_ports(runs):
+    """Of this adapter 20.8 % were told where 15.8 % are true: messages kept their turns."""
+    _, _, said, lost = runs.judge("adapter", "cad 6 + 2 servers on 4 nodes", 30001)
+    assert [one["saves"] for one in said] == [pytest.approx(lost, abs=0.005)]
