@@ -23,5 +23,11 @@ TEST(MissingDevice, IsNothingWhereTestsRun) {
   EXPECT_EQ(missing_device(), "");
 }
 
+TEST(FreeMemory, IsWhatADeviceHasLeft) {
+  const std::int64_t all = device_identity().bytes;  // 0: tensors are on the host
+  EXPECT_LE(free_device_memory(), all);
+  EXPECT_EQ(free_device_memory() > 0, all > 0);
+}
+
 }  // namespace
 }  // namespace cadenza::kernels
