@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cadenza import comparison, log, tables
+from cadenza import checks, comparison, log, tables
 from cadenza.causes.verdicts import said
 from cadenza.links import facts as link_facts
 from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
@@ -344,14 +344,13 @@ def compare(arguments: Namespace) -> int:
 
 def check(arguments: Namespace) -> int:
     study = _open(arguments.run)
-    found = study.findings
+    found = checks.check(study.run)
     log.hide()
     if arguments.json:
         _print_json({"findings": [asdict(finding) for finding in found]})
     else:
         for finding in found:
-            whose = f"rank {finding.rank}: " if finding.rank >= 0 else ""
-            print(f"{whose}{finding.where}: {finding.what}")
+            print(finding)
         count = f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}"
         print(f"{printable(str(study.run.path))}: {count}")
     return 1 if found else 0

@@ -4,8 +4,10 @@
 import json
 import os
 import random
+import shutil
 import sys
 
+import h5py
 import pytest
 
 import harness
@@ -73,6 +75,27 @@ def test_parts_of_a_real_run(runs, placement):
     assert (totals["data_parallel_wait"] > 0).any()  # the rank that is last never waits
     assert (totals["pipeline_bubble"] == 0).all()
     assert (totals["attention_wait"] > 0).any() == (placement == "cad")
+
+
+def test_a_clock_half_a_second_off_is_corrected(runs, tmp_path, monkeypatch):
+    """What was measured of a rank's clock is changed: many messages come before they are sent."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs["cad"], folder)
+    with h5py.File(folder / "trace/rank-00001.h5", "r+") as file:
+        rows = file["/clock/sync"][:]
+        rows["offset_ns"] += 500_000_000
+        file["/clock/sync"][:] = rows
+    ((rank, ahead),) = [(one.rank, one.ahead_ns) for one in cadenza.open(folder).wrong_clocks]
+    assert rank == 1 and ahead == pytest.approx(5e8, rel=0.1)
+    assert cadenza.open(runs["cad"]).wrong_clocks == []
+
+    def early():
+        return sum(one.count for one in cadenza.check(cadenza.open(folder))
+                   if "before it is sent" in one.what)
+
+    corrected = early()
+    monkeypatch.setattr(cadenza.Run, "wrong_clocks", [])
+    assert early() > 10 and corrected <= early() / 10
 
 
 def simulate(folder, experiment, *sets):
