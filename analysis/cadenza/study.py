@@ -11,6 +11,7 @@ import pandas as pd
 
 from cadenza import checks
 from cadenza.time import efficiency, memory
+from cadenza.time.between import between_steps, gap_windows, outside_steps
 from cadenza.time.bubbles import pipeline_bubbles
 from cadenza.graph.critical_path import critical_path, mean_shares, path_shares
 from cadenza.errors import DataError
@@ -201,6 +202,10 @@ class Study:
             found |= self._of_graph(step, events)
         return found
 
+    def _steps_of(self, events: pd.DataFrame) -> pd.DataFrame:
+        """Rows of `steps` of the step whose events these are."""
+        return self.steps[self.steps["step"].isin(events["step"].head(1)).to_numpy()]
+
     def _of_graph(self, step: int | None, events: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """Frames that need the dependencies of a step, which take longer to find."""
         if events.empty:
@@ -248,6 +253,34 @@ class Study:
     def parts(self) -> pd.DataFrame:
         """time_parts() of all complete steps: rank, step, window and PARTS in ns."""
         return self._frame("parts")
+
+    @cached_property
+    def _gap_windows(self) -> pd.DataFrame:
+        """gap_windows() of the complete steps."""
+        return gap_windows(self.steps[self.steps["step"].isin(self.step_times["step"])])
+
+    @cached_property
+    def between(self) -> pd.DataFrame:
+        """between_steps() of all complete steps but the first: rank, step, window and CAUSES, in
+        ns, of what lies between the step and the one before it."""
+        return between_steps(self._gap_windows, self._frame("outside"))
+
+    @property
+    def steady_between(self) -> pd.DataFrame:
+        """between, from the begin of the first steady step to the end of the last."""
+        return self.between[self.between["step"].isin(self.steady_steps[1:])]
+
+    @property
+    def wall_seconds(self) -> float:
+        """From the begin of the first steady step to the end of the last."""
+        times = self.steady(self.step_times)
+        return float(times["end_ns"].max() - times["begin_ns"].min()) / 1e9
+
+    @property
+    def goodput(self) -> float:
+        """Tokens of the steady steps per second of wall clock."""
+        tokens = self.steady(self.steps).groupby("step")["tokens"].max().sum()
+        return float(tokens / self.wall_seconds) if self.wall_seconds > 0 else float("nan")
 
     @property
     def bubbles(self) -> pd.DataFrame:
@@ -439,9 +472,10 @@ class Study:
 
     @property
     def _gaps(self) -> pd.Series:
-        """Seconds between each steady step and the one before it, by step."""
-        times = self.step_times.set_index("step")
-        gaps = (times["begin_ns"] - times["end_ns"].shift()).dropna() / 1e9
+        """Seconds between each steady step and the one before it, of the rank with the least, by
+        step: what others have more of is their late start. No two clocks are compared."""
+        windows = self._gap_windows
+        gaps = (windows["end_ns"] - windows["begin_ns"]).groupby(windows["step"]).min() / 1e9
         return gaps[gaps.index.isin(self.steady_steps[1:])]
 
     def _replay(self, found: list[Trouble], cases: np.ndarray) -> np.ndarray:
@@ -481,6 +515,7 @@ class Study:
 # What is made of the events of a step: (study, events) -> frame.
 _OF_EVENTS = {
     "work": lambda s, e: efficiency.work_rates(e),
+    "outside": lambda s, e: outside_steps(e, s._steps_of(e)),
     "loads": lambda s, e: operation_loads(e, s.ranks),
     "operation_times": lambda s, e: operation_times(e),
     "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),

@@ -7,11 +7,15 @@ import math
 
 import pandas as pd
 
+from cadenza import facts
 from cadenza.errors import DataError
+from cadenza.time.between import CAUSES
 from cadenza.time.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
 from cadenza.time.parts import PARTS
 from cadenza.study import Study
 from cadenza.words import byte_count
+
+_WORTH = 0.01  # of wall time: less between steps is not worth a sentence
 
 
 def summarize(study: Study) -> dict:
@@ -37,6 +41,8 @@ def summarize(study: Study) -> dict:
         "mean_step_seconds": finite(study.seconds),
         "steady_steps": len(study.steady_steps),
         "tokens_per_second": _median(steady, "tokens_per_second"),
+        "goodput": finite(study.goodput),
+        "between_steps": between_steps(study),
         "model_flops_utilization": _median(steady, "model_flops_utilization"),
         **_losses(study),
         "attention_imbalance": _imbalance(study),
@@ -107,6 +113,24 @@ def out_of_memory(study: Study) -> str:
             f"{byte_count(need['largest_bytes'])}.")
 
 
+def between_steps(study: Study) -> dict:
+    """Of the time from the first steady step's begin to the last one's end, mean over ranks: the
+    share between steps, and seconds by cause."""
+    means = study.steady_between[["window", *CAUSES]].sum() / len(study.ranks) / 1e9
+    wall = study.wall_seconds
+    return {"wall_seconds": finite(wall), "seconds": float(means["window"]),
+            "share": finite(means["window"] / wall) if wall > 0 else None,
+            "causes": {cause: float(means[cause]) for cause in CAUSES}}
+
+
+def between_steps_said(study: Study) -> str:
+    """A sentence where ranks spend so much time between steps that it matters, else none."""
+    found = between_steps(study)
+    if (found["share"] or 0.0) < _WORTH:
+        return ""
+    return f"{facts.between_said(found, ' lies between steps')}."
+
+
 def _beyond_memory(study: Study) -> list[str]:
     said = out_of_memory(study)
     return [f"{study.run.path}: {said[:1].lower()}{said[1:-1]}"] if said else []
@@ -122,12 +146,16 @@ def _per_rank(study: Study) -> list[dict]:
     # A trace without events knows windows, but not what happened in them.
     totals = study.totals.set_index("rank").to_dict("index") if study.has_events else {}
     peaks = study.peak_memory.to_dict()
+    between = study.steady_between.groupby("rank")[["window", *CAUSES]].sum() / 1e9
     rows = []
     for rank, role in study.ranks[["rank", "role"]].itertuples(index=False):
         mine = totals.get(rank, {})
         row: dict = {"rank": int(rank), "role": role}
         for name in ("window", *PARTS):
             row[f"{name}_seconds"] = finite(mine.get(name))
+        row["between_seconds"] = finite(between["window"].get(rank, 0.0))
+        for name in CAUSES:
+            row[f"between_{name}_seconds"] = finite(between[name].get(rank, 0.0))
         row["busy_share"] = finite(mine.get("busy_share"))
         row["peak_memory_bytes"] = int(peaks[rank]) if rank in peaks else None
         rows.append(row)

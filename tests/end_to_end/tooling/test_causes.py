@@ -143,7 +143,7 @@ def test_a_clock_that_is_off_changes_nothing(slow_rank, clock, tmp_path):
     assert [one.ahead_ns for one in other.wrong_clocks] == [round(clock * 1e9)]
     assert run.wrong_clocks == []
     studies = [cadenza.Study(one) for one in (run, other)]
-    for name in ("steps", "events", "parts", "stragglers", "verdicts"):
+    for name in ("steps", "events", "parts", "stragglers", "verdicts", "between"):
         pd.testing.assert_frame_equal(*(getattr(study, name) for study in studies))
     pd.testing.assert_frame_equal(*(study.what_if() for study in studies))
     pd.testing.assert_frame_equal(*(study.critical_path() for study in studies))
