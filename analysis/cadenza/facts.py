@@ -36,6 +36,7 @@ def facts(summary: dict) -> list[tuple[str, str]]:
                                 f"mean), {number(imbalance['run'], '.3f')} over the run, "
                                 f"{number(imbalance['by_layer'], '.3f')} by layer{planned}"),
         ("attention FLOPs", _sparsity(summary["attention_sparsity"])),
+        ("trace", of_trace(summary["findings"], summary["worst_finding"])),
     ]
 
 
@@ -46,6 +47,14 @@ def between_said(found: dict, lies: str = "") -> str:
     cause = max(found["causes"], key=found["causes"].__getitem__)
     most, name = found["causes"][cause] / found["wall_seconds"], CAUSE_NAMES[cause]
     return f"{share(found['share'])} of wall time{lies}, mainly {name} ({share(most)})"
+
+
+def of_trace(findings: list[dict], worst: str) -> str:
+    """How often it breaks a promise, and which it breaks most."""
+    count = sum(one["count"] for one in findings)
+    if not count:
+        return "sound (no finding)"
+    return f"{count} finding{'' if count == 1 else 's, most often'}: {worst}"
 
 
 def _sparsity(found: dict) -> str:

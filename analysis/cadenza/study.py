@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from functools import cached_property, partial
 
 import numpy as np
@@ -392,7 +393,13 @@ class Study:
 
     @cached_property
     def findings(self) -> list[checks.Finding]:
-        return checks.check(self.run)
+        """checks.check(), with the events of complete steps that the study reads anyway."""
+        found = [checks.Finding(*row) for row in self._frame("findings").to_numpy(object)]
+        return checks.check(self.run, found, self.step_times["step"])
+
+    @cached_property
+    def _clock_errors(self) -> pd.Series:
+        return checks.clock_errors(self.run)
 
     def graph(self, step: int, events: pd.DataFrame | None = None) -> StepGraph:
         """The dependency graph of a step; the typical step's is kept.
@@ -515,6 +522,9 @@ class Study:
 # What is made of the events of a step: (study, events) -> frame.
 _OF_EVENTS = {
     "work": lambda s, e: efficiency.work_rates(e),
+    "findings": lambda s, e: pd.DataFrame(
+        map(astuple, checks.of_events(e, s._steps_of(e), s._clock_errors)),
+        columns=checks.FIELDS),
     "outside": lambda s, e: outside_steps(e, s._steps_of(e)),
     "loads": lambda s, e: operation_loads(e, s.ranks),
     "operation_times": lambda s, e: operation_times(e),

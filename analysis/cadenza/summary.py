@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pandas as pd
 
 from cadenza import facts
+from cadenza.checks import Finding
 from cadenza.errors import DataError
 from cadenza.time.between import CAUSES
 from cadenza.time.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
@@ -50,7 +52,9 @@ def summarize(study: Study) -> dict:
         "attention_kernels": _kernels(study),
         "memory": memory_need(study),
         "per_rank": _per_rank(study),
-        "warnings": run.warnings + missing + _beyond_memory(study),
+        "findings": [asdict(finding) for finding in study.findings],
+        "worst_finding": worst_finding(study.findings),
+        "warnings": run.warnings + missing + _beyond_memory(study) + _clocks(study),
     }
 
 
@@ -129,6 +133,16 @@ def between_steps_said(study: Study) -> str:
     if (found["share"] or 0.0) < _WORTH:
         return ""
     return f"{facts.between_said(found, ' lies between steps')}."
+
+
+def worst_finding(found: list[Finding]) -> str:
+    """The finding that is there most often; nothing for a sound trace."""
+    return str(max(found, key=lambda one: one.count)) if found else ""
+
+
+def _clocks(study: Study) -> list[str]:
+    return [f"{study.run.path}: clock of rank {one.rank} {one.what}"
+            for one in study.run.wrong_clocks]
 
 
 def _beyond_memory(study: Study) -> list[str]:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -157,3 +159,39 @@ def test_an_offset_that_varies_is_no_clock(tmp_path):
         moved = (at % 4) * 2 * MS
         ranks[1].steps[at] = (step, begin + moved, end + moved)
     assert cadenza.open(write_run(tmp_path / "r", ranks)).wrong_clocks == []
+
+
+def test_a_wrong_clock_is_said(tmp_path, inside):
+    folder = opened(tmp_path, "wrong", ahead=(0, 0, -500 * MS)).path
+    said = "its clock was 500.0 ms behind: corrected"
+    (finding,) = cadenza.check(cadenza.open(folder))
+    assert (finding.rank, finding.what) == (2, said)
+    found = inside("summary", folder)
+    assert f"1 finding: rank 2: /clock/sync: {said}" in found.stdout
+    assert "clock of rank 2 was 500.0 ms behind: corrected" in found.stderr
+    assert inside("report", folder, "--output", tmp_path / "r.html").returncode == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "rank 2&#39;s was 500.0 ms behind: corrected" in page
+    assert f"1 finding: rank 2: /clock/sync: {said}" in page
+
+
+def test_one_that_cannot_be_corrected_stays_a_finding_everywhere(tmp_path, inside):
+    """A message that comes before it was sent, of a rank whose steps end with the others'."""
+    here = {"flags": NON_BLOCKING, "peer": 1, "flow": 9}
+    there = {"flags": NON_BLOCKING | SENDS, "peer": 0, "flow": 9}
+    ranks = together()
+    for step, begin, _ in ranks[0].steps:
+        ranks[0].events.append((step, DISPATCH, begin, begin + MS, here))
+        ranks[1].events.append((step, DISPATCH, begin + 3 * MS, begin + 4 * MS, there))
+    for rank in ranks[:2]:
+        rank.events.sort(key=lambda event: event[0])
+    folder = write_run(tmp_path / "r", ranks)
+    said = ("5 findings, most often: rank 1: step 0, flow 9 from rank 1 to rank 0 and 4 more: a "
+            "message arrives before it is sent")
+    assert said in " ".join(inside("summary", folder).stdout.split())
+    (run,) = json.loads(inside("summary", folder, "--json").stdout)["runs"]
+    assert [finding["count"] for finding in run["findings"]] == [5]
+    assert run["worst_finding"] in said
+    assert inside("report", folder, "--output", tmp_path / "r.html").returncode == 0
+    health = (tmp_path / "r.html").read_text().split("Can the traces be trusted?")[1]
+    assert said in health.split("</article>")[0]
