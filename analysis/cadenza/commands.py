@@ -30,7 +30,7 @@ from cadenza.plan.read import read_plan
 from cadenza.positions import by_depth, by_distance, by_position, last_steps
 from cadenza.read.run import open_run
 from cadenza.study import Study
-from cadenza.summary import labels, summarize
+from cadenza.summary import identity, labels, summarize
 from cadenza.tables import PART_HEADERS
 
 FORMATS = ("perfetto", "chrome", "csv")
@@ -325,7 +325,7 @@ def compare(arguments: Namespace) -> int:
     if len(arguments.runs) < 2:
         raise UsageError("compare needs at least two runs (see cadenza-analyze compare --help)")
     studies = [_open(path) for path in arguments.runs]
-    names = labels([summarize(study) for study in studies])
+    names = labels([identity(study.run) for study in studies])
     found = [comparison.compare(studies[0], study, (names[0], name))
              for study, name in zip(studies[1:], names[1:], strict=True)]
     if arguments.json:

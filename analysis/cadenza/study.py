@@ -168,9 +168,9 @@ class Study:
         """Whether all events are read once and kept."""
         return self.run.event_count <= EVENTS_AT_ONCE
 
-    def prepare(self) -> None:
-        """Makes all frames that need events in one pass, for who will ask for all of them."""
-        self._make([*_OF_EVENTS, *_OF_PIECES, *_OF_GRAPH])
+    def prepare(self, names: Sequence[str] = ()) -> None:
+        """Makes these frames that need events in one pass, or all, for who will ask for them."""
+        self._make(names or [*_OF_EVENTS, *_OF_PIECES, *_OF_GRAPH])
 
     def _frame(self, name: str) -> pd.DataFrame:
         """One of those that need all events."""

@@ -14,9 +14,11 @@ from cadenza.errors import DataError
 from cadenza.time.between import CAUSES
 from cadenza.time.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
 from cadenza.time.parts import PARTS
+from cadenza.read.run import Run
 from cadenza.study import Study
 from cadenza.words import byte_count
 
+_FRAMES = ("parts", "attention_passes", "outside", "findings")  # that need events
 _WORTH = 0.01  # of wall time: less between steps is not worth a sentence
 
 
@@ -25,16 +27,12 @@ def summarize(study: Study) -> dict:
     run = study.run
     if study.step_times.empty:
         raise DataError(f"{run.path}: no complete step in the trace")
-    metrics, attention = study.metrics, run.config.get("attention", {})
+    study.prepare(_FRAMES)
+    metrics = study.metrics
     steady = study.steady(metrics) if len(metrics) else metrics
     missing = [] if study.has_events else [f"{run.path}: no events in the trace"]
     return {
-        "path": str(run.path),
-        "name": str(run.config.get("name", run.path.name)),
-        "placement": attention.get("placement"),
-        "servers": attention.get("servers"),
-        **{key: run.info.get(key) for key in ("producer", "run_id", "code_version",
-                                              "code_revision", "build", "seed", "created_utc")},
+        **identity(run),
         "ranks": len(study.ranks),
         "world": run.world,
         "steps": len(study.step_times),
@@ -58,8 +56,22 @@ def summarize(study: Study) -> dict:
     }
 
 
+def identity(run: Run) -> dict:
+    """What a run is, without a look at its steps."""
+    attention = run.config.get("attention", {})
+    return {
+        "path": str(run.path),
+        "name": str(run.config.get("name", run.path.name)),
+        "placement": attention.get("placement"),
+        "servers": attention.get("servers"),
+        **{key: run.info.get(key) for key in ("producer", "run_id", "code_version",
+                                              "code_revision", "build", "seed", "created_utc")},
+    }
+
+
 def labels(runs: list[dict]) -> list[str]:
-    """The shortest thing that tells summarized runs apart: placement, name, producer or folder."""
+    """The shortest thing that tells runs apart, by identity(): placement, name, producer or
+    folder."""
     for key in ("placement", "name", "producer"):
         found = [str(run[key]) for run in runs]
         if len(set(found)) == len(found):
