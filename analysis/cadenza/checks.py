@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import partial
 
 import numpy as np
@@ -29,36 +29,65 @@ class Finding:
     rank: int  # -1: no single one
     what: str
     where: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{f'rank {self.rank}: ' if self.rank >= 0 else ''}{self.where}: {self.what}"
 
 
-def check(run: Run) -> list[Finding]:
+FIELDS = tuple(field.name for field in fields(Finding))
+
+
+def check(
+    run: Run, in_events: Iterable[Finding] = (), looked_at: Iterable[int] = ()
+) -> list[Finding]:
     """What is wrong with a run's trace; nothing for a sound one.
 
     Looked at: ranks without a readable trace, or with one that was cut off, events that did not
     fit, numbers and windows of steps, bytes sent and received, events that end before they begin,
     lie outside their step or cross another one of their lane, ends of messages that do not fit
     together, messages that arrive before they are sent (by more than the error of the clocks),
-    high-water marks of memory, plans and their summaries.
+    high-water marks of memory, plans and their summaries, clocks that are off by more than that.
+
+    @param in_events  of_events() of the steps `looked_at`, which are not read again
     """
     steps = run.steps()
     found = [*_missing(run), *_cut(run), *_dropped(run), *_steps(steps), *_bytes(run, steps)]
-    found += [*_memory(run), *_plans(run)]
-    errors = run.clock().groupby("rank")["error_ns"].max()
-    numbers = sorted(steps["step"].unique()) if run.event_count else []
+    found += [*_memory(run), *_plans(run), *_clocks(run)]
+    numbers = np.setdiff1d(steps["step"], list(looked_at)) if run.event_count else []
+    return _merged([*found, *in_events, *_in_events(run, steps, numbers)])
+
+
+def _in_events(run: Run, steps: pd.DataFrame, numbers: Iterable[int]) -> Iterator[Finding]:
+    """of_events() of the steps with these numbers."""
+    errors = clock_errors(run)
     for batch, events in run.events_of_steps(numbers, _COLUMNS):
         one = partial(_of_step, events, steps, errors)
         for wrong in mapped(one, batch, len(events)):
-            found += wrong
-    return _merged(found)
+            yield from wrong
+
+
+def clock_errors(run: Run) -> pd.Series:
+    """ns by which a rank's times may be off, by rank."""
+    errors = run.clock().groupby("rank")["error_ns"].max()
+    corrected = {one.rank: one.error_ns for one in run.wrong_clocks}
+    return errors.add(pd.Series(corrected, dtype=float), fill_value=0.0)
 
 
 def _of_step(
     all_: pd.DataFrame, steps: pd.DataFrame, errors: pd.Series, step: int
 ) -> list[Finding]:
-    """What is wrong with the events of a step, of `all_` events."""
-    events = of_step(all_, step)
-    mine = steps[(steps["step"] == step).to_numpy()]
-    return [*_times(events, mine), *_lanes(events), *_messages(events, errors)]
+    """of_events() of a step, of `all_` events."""
+    return of_events(of_step(all_, step), steps[(steps["step"] == step).to_numpy()], errors)
+
+
+def of_events(events: pd.DataFrame, steps: pd.DataFrame, errors: pd.Series) -> list[Finding]:
+    """What is wrong with the events of a step.
+
+    @param steps   Run.steps(): rows of the step
+    @param errors  clock_errors()
+    """
+    return [*_times(events, steps), *_lanes(events), *_messages(events, errors)]
 
 
 def _merged(found: list[Finding]) -> list[Finding]:
@@ -67,7 +96,8 @@ def _merged(found: list[Finding]) -> list[Finding]:
     for finding in found:
         places.setdefault((finding.rank, finding.what), []).append(finding.where)
     return [
-        Finding(rank, what, where[0] + (f" and {len(where) - 1} more" if len(where) > 1 else ""))
+        Finding(rank, what, where[0] + (f" and {len(where) - 1} more" if len(where) > 1 else ""),
+                len(where))
         for (rank, what), where in places.items()
     ]
 
@@ -92,6 +122,11 @@ def _dropped(run: Run) -> Iterator[Finding]:
     for file in run.files.values():
         if file.dropped_events:
             yield Finding(file.rank, f"{file.dropped_events} events were not recorded", "/events")
+
+
+def _clocks(run: Run) -> Iterator[Finding]:
+    for one in run.wrong_clocks:
+        yield Finding(one.rank, f"its clock {one.what}", "/clock/sync")
 
 
 def _steps(steps: pd.DataFrame) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cadenza import comparison, log, tables
+from cadenza import checks, comparison, log, tables
 from cadenza.causes.verdicts import said
 from cadenza.links import facts as link_facts
 from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
@@ -30,7 +30,7 @@ from cadenza.plan.read import read_plan
 from cadenza.positions import by_depth, by_distance, by_position, last_steps
 from cadenza.read.run import open_run
 from cadenza.study import Study
-from cadenza.summary import labels, summarize
+from cadenza.summary import identity, labels, summarize
 from cadenza.tables import PART_HEADERS
 
 FORMATS = ("perfetto", "chrome", "csv")
@@ -325,7 +325,7 @@ def compare(arguments: Namespace) -> int:
     if len(arguments.runs) < 2:
         raise UsageError("compare needs at least two runs (see cadenza-analyze compare --help)")
     studies = [_open(path) for path in arguments.runs]
-    names = labels([summarize(study) for study in studies])
+    names = labels([identity(study.run) for study in studies])
     found = [comparison.compare(studies[0], study, (names[0], name))
              for study, name in zip(studies[1:], names[1:], strict=True)]
     if arguments.json:
@@ -344,14 +344,13 @@ def compare(arguments: Namespace) -> int:
 
 def check(arguments: Namespace) -> int:
     study = _open(arguments.run)
-    found = study.findings
+    found = checks.check(study.run)
     log.hide()
     if arguments.json:
         _print_json({"findings": [asdict(finding) for finding in found]})
     else:
         for finding in found:
-            whose = f"rank {finding.rank}: " if finding.rank >= 0 else ""
-            print(f"{whose}{finding.where}: {finding.what}")
+            print(finding)
         count = f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}"
         print(f"{printable(str(study.run.path))}: {count}")
     return 1 if found else 0

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from cadenza.time.between import CAUSE_NAMES
 from cadenza.time.imbalance import DENSE
 from cadenza.words import NONE, byte_count, count, number, seconds, share
 
@@ -24,7 +25,9 @@ def facts(summary: dict) -> list[tuple[str, str]]:
         ("steps", f"{summary['steps']}{cut}"),
         ("step time", f"{seconds(summary['mean_step_seconds'])} (mean of "
                       f"{summary['steady_steps']}), {seconds(summary['step_seconds'])} (median)"),
-        ("tokens per second", f"{number(summary['tokens_per_second'], ',.0f')} (median)"),
+        ("tokens per second", f"{number(summary['tokens_per_second'], ',.0f')} (median of steps), "
+                              f"{number(summary['goodput'], ',.0f')} of wall clock (goodput)"),
+        ("between steps", between_said(summary["between_steps"])),
         ("loss", _loss(summary)),
         ("memory", _memory(summary["memory"])),
         ("attention kernel", _kernels(summary["attention_kernels"])),
@@ -33,7 +36,25 @@ def facts(summary: dict) -> list[tuple[str, str]]:
                                 f"mean), {number(imbalance['run'], '.3f')} over the run, "
                                 f"{number(imbalance['by_layer'], '.3f')} by layer{planned}"),
         ("attention FLOPs", _sparsity(summary["attention_sparsity"])),
+        ("trace", of_trace(summary["findings"], summary["worst_finding"])),
     ]
+
+
+def between_said(found: dict, lies: str = "") -> str:
+    """The share of wall time that is summary.between_steps(), and its largest cause."""
+    if not found["share"]:
+        return share(found["share"])
+    cause = max(found["causes"], key=found["causes"].__getitem__)
+    most, name = found["causes"][cause] / found["wall_seconds"], CAUSE_NAMES[cause]
+    return f"{share(found['share'])} of wall time{lies}, mainly {name} ({share(most)})"
+
+
+def of_trace(findings: list[dict], worst: str) -> str:
+    """How often it breaks a promise, and which it breaks most."""
+    count = sum(one["count"] for one in findings)
+    if not count:
+        return "sound (no finding)"
+    return f"{count} finding{'' if count == 1 else 's, most often'}: {worst}"
 
 
 def _sparsity(found: dict) -> str:

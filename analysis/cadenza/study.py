@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from functools import cached_property, partial
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 
 from cadenza import checks
 from cadenza.time import efficiency, memory
+from cadenza.time.between import between_steps, gap_windows, outside_steps
 from cadenza.time.bubbles import pipeline_bubbles
 from cadenza.graph.critical_path import critical_path, mean_shares, path_shares
 from cadenza.errors import DataError
@@ -166,9 +168,9 @@ class Study:
         """Whether all events are read once and kept."""
         return self.run.event_count <= EVENTS_AT_ONCE
 
-    def prepare(self) -> None:
-        """Makes all frames that need events in one pass, for who will ask for all of them."""
-        self._make([*_OF_EVENTS, *_OF_PIECES, *_OF_GRAPH])
+    def prepare(self, names: Sequence[str] = ()) -> None:
+        """Makes these frames that need events in one pass, or all, for who will ask for them."""
+        self._make(names or [*_OF_EVENTS, *_OF_PIECES, *_OF_GRAPH])
 
     def _frame(self, name: str) -> pd.DataFrame:
         """One of those that need all events."""
@@ -200,6 +202,10 @@ class Study:
         if set(names) & set(_OF_GRAPH):
             found |= self._of_graph(step, events)
         return found
+
+    def _steps_of(self, events: pd.DataFrame) -> pd.DataFrame:
+        """Rows of `steps` of the step whose events these are."""
+        return self.steps[self.steps["step"].isin(events["step"].head(1)).to_numpy()]
 
     def _of_graph(self, step: int | None, events: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """Frames that need the dependencies of a step, which take longer to find."""
@@ -248,6 +254,34 @@ class Study:
     def parts(self) -> pd.DataFrame:
         """time_parts() of all complete steps: rank, step, window and PARTS in ns."""
         return self._frame("parts")
+
+    @cached_property
+    def _gap_windows(self) -> pd.DataFrame:
+        """gap_windows() of the complete steps."""
+        return gap_windows(self.steps[self.steps["step"].isin(self.step_times["step"])])
+
+    @cached_property
+    def between(self) -> pd.DataFrame:
+        """between_steps() of all complete steps but the first: rank, step, window and CAUSES, in
+        ns, of what lies between the step and the one before it."""
+        return between_steps(self._gap_windows, self._frame("outside"))
+
+    @property
+    def steady_between(self) -> pd.DataFrame:
+        """between, from the begin of the first steady step to the end of the last."""
+        return self.between[self.between["step"].isin(self.steady_steps[1:])]
+
+    @property
+    def wall_seconds(self) -> float:
+        """From the begin of the first steady step to the end of the last."""
+        times = self.steady(self.step_times)
+        return float(times["end_ns"].max() - times["begin_ns"].min()) / 1e9
+
+    @property
+    def goodput(self) -> float:
+        """Tokens of the steady steps per second of wall clock."""
+        tokens = self.steady(self.steps).groupby("step")["tokens"].max().sum()
+        return float(tokens / self.wall_seconds) if self.wall_seconds > 0 else float("nan")
 
     @property
     def bubbles(self) -> pd.DataFrame:
@@ -359,7 +393,13 @@ class Study:
 
     @cached_property
     def findings(self) -> list[checks.Finding]:
-        return checks.check(self.run)
+        """checks.check(), with the events of complete steps that the study reads anyway."""
+        found = [checks.Finding(*row) for row in self._frame("findings").to_numpy(object)]
+        return checks.check(self.run, found, self.step_times["step"])
+
+    @cached_property
+    def _clock_errors(self) -> pd.Series:
+        return checks.clock_errors(self.run)
 
     def graph(self, step: int, events: pd.DataFrame | None = None) -> StepGraph:
         """The dependency graph of a step; the typical step's is kept.
@@ -439,9 +479,10 @@ class Study:
 
     @property
     def _gaps(self) -> pd.Series:
-        """Seconds between each steady step and the one before it, by step."""
-        times = self.step_times.set_index("step")
-        gaps = (times["begin_ns"] - times["end_ns"].shift()).dropna() / 1e9
+        """Seconds between each steady step and the one before it, of the rank with the least, by
+        step: what others have more of is their late start. No two clocks are compared."""
+        windows = self._gap_windows
+        gaps = (windows["end_ns"] - windows["begin_ns"]).groupby(windows["step"]).min() / 1e9
         return gaps[gaps.index.isin(self.steady_steps[1:])]
 
     def _replay(self, found: list[Trouble], cases: np.ndarray) -> np.ndarray:
@@ -481,6 +522,10 @@ class Study:
 # What is made of the events of a step: (study, events) -> frame.
 _OF_EVENTS = {
     "work": lambda s, e: efficiency.work_rates(e),
+    "findings": lambda s, e: pd.DataFrame(
+        map(astuple, checks.of_events(e, s._steps_of(e), s._clock_errors)),
+        columns=checks.FIELDS),
+    "outside": lambda s, e: outside_steps(e, s._steps_of(e)),
     "loads": lambda s, e: operation_loads(e, s.ranks),
     "operation_times": lambda s, e: operation_times(e),
     "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),

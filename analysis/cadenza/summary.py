@@ -4,14 +4,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pandas as pd
 
+from cadenza import facts
+from cadenza.checks import Finding
 from cadenza.errors import DataError
+from cadenza.time.between import CAUSES
 from cadenza.time.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
 from cadenza.time.parts import PARTS
+from cadenza.read.run import Run
 from cadenza.study import Study
 from cadenza.words import byte_count
+
+_FRAMES = ("parts", "attention_passes", "outside", "findings")  # that need events
+_WORTH = 0.01  # of wall time: less between steps is not worth a sentence
 
 
 def summarize(study: Study) -> dict:
@@ -19,16 +27,12 @@ def summarize(study: Study) -> dict:
     run = study.run
     if study.step_times.empty:
         raise DataError(f"{run.path}: no complete step in the trace")
-    metrics, attention = study.metrics, run.config.get("attention", {})
+    study.prepare(_FRAMES)
+    metrics = study.metrics
     steady = study.steady(metrics) if len(metrics) else metrics
     missing = [] if study.has_events else [f"{run.path}: no events in the trace"]
     return {
-        "path": str(run.path),
-        "name": str(run.config.get("name", run.path.name)),
-        "placement": attention.get("placement"),
-        "servers": attention.get("servers"),
-        **{key: run.info.get(key) for key in ("producer", "run_id", "code_version",
-                                              "code_revision", "build", "seed", "created_utc")},
+        **identity(run),
         "ranks": len(study.ranks),
         "world": run.world,
         "steps": len(study.step_times),
@@ -37,6 +41,8 @@ def summarize(study: Study) -> dict:
         "mean_step_seconds": finite(study.seconds),
         "steady_steps": len(study.steady_steps),
         "tokens_per_second": _median(steady, "tokens_per_second"),
+        "goodput": finite(study.goodput),
+        "between_steps": between_steps(study),
         "model_flops_utilization": _median(steady, "model_flops_utilization"),
         **_losses(study),
         "attention_imbalance": _imbalance(study),
@@ -44,12 +50,28 @@ def summarize(study: Study) -> dict:
         "attention_kernels": _kernels(study),
         "memory": memory_need(study),
         "per_rank": _per_rank(study),
-        "warnings": run.warnings + missing + _beyond_memory(study),
+        "findings": [asdict(finding) for finding in study.findings],
+        "worst_finding": worst_finding(study.findings),
+        "warnings": run.warnings + missing + _beyond_memory(study) + _clocks(study),
+    }
+
+
+def identity(run: Run) -> dict:
+    """What a run is, without a look at its steps."""
+    attention = run.config.get("attention", {})
+    return {
+        "path": str(run.path),
+        "name": str(run.config.get("name", run.path.name)),
+        "placement": attention.get("placement"),
+        "servers": attention.get("servers"),
+        **{key: run.info.get(key) for key in ("producer", "run_id", "code_version",
+                                              "code_revision", "build", "seed", "created_utc")},
     }
 
 
 def labels(runs: list[dict]) -> list[str]:
-    """The shortest thing that tells summarized runs apart: placement, name, producer or folder."""
+    """The shortest thing that tells runs apart, by identity(): placement, name, producer or
+    folder."""
     for key in ("placement", "name", "producer"):
         found = [str(run[key]) for run in runs]
         if len(set(found)) == len(found):
@@ -107,6 +129,34 @@ def out_of_memory(study: Study) -> str:
             f"{byte_count(need['largest_bytes'])}.")
 
 
+def between_steps(study: Study) -> dict:
+    """Of the time from the first steady step's begin to the last one's end, mean over ranks: the
+    share between steps, and seconds by cause."""
+    means = study.steady_between[["window", *CAUSES]].sum() / len(study.ranks) / 1e9
+    wall = study.wall_seconds
+    return {"wall_seconds": finite(wall), "seconds": float(means["window"]),
+            "share": finite(means["window"] / wall) if wall > 0 else None,
+            "causes": {cause: float(means[cause]) for cause in CAUSES}}
+
+
+def between_steps_said(study: Study) -> str:
+    """A sentence where ranks spend so much time between steps that it matters, else none."""
+    found = between_steps(study)
+    if (found["share"] or 0.0) < _WORTH:
+        return ""
+    return f"{facts.between_said(found, ' lies between steps')}."
+
+
+def worst_finding(found: list[Finding]) -> str:
+    """The finding that is there most often; nothing for a sound trace."""
+    return str(max(found, key=lambda one: one.count)) if found else ""
+
+
+def _clocks(study: Study) -> list[str]:
+    return [f"{study.run.path}: clock of rank {one.rank} {one.what}"
+            for one in study.run.wrong_clocks]
+
+
 def _beyond_memory(study: Study) -> list[str]:
     said = out_of_memory(study)
     return [f"{study.run.path}: {said[:1].lower()}{said[1:-1]}"] if said else []
@@ -122,12 +172,16 @@ def _per_rank(study: Study) -> list[dict]:
     # A trace without events knows windows, but not what happened in them.
     totals = study.totals.set_index("rank").to_dict("index") if study.has_events else {}
     peaks = study.peak_memory.to_dict()
+    between = study.steady_between.groupby("rank")[["window", *CAUSES]].sum() / 1e9
     rows = []
     for rank, role in study.ranks[["rank", "role"]].itertuples(index=False):
         mine = totals.get(rank, {})
         row: dict = {"rank": int(rank), "role": role}
         for name in ("window", *PARTS):
             row[f"{name}_seconds"] = finite(mine.get(name))
+        row["between_seconds"] = finite(between["window"].get(rank, 0.0))
+        for name in CAUSES:
+            row[f"between_{name}_seconds"] = finite(between[name].get(rank, 0.0))
         row["busy_share"] = finite(mine.get("busy_share"))
         row["peak_memory_bytes"] = int(peaks[rank]) if rank in peaks else None
         rows.append(row)

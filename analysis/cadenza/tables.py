@@ -62,17 +62,17 @@ def print_summary(out: Console, summary: dict) -> None:
 
 def _print_ranks(out: Console, summary: dict) -> None:
     rows, caption = summary["per_rank"], f"seconds over {summary['steady_steps']} steps; "
-    caption += "busy = computing / all"
+    caption += "between = between steps; busy = computing / all"
     if len(rows) > _RANKS:
         ordered = sorted(rows, key=lambda row: row["busy_share"] or 0.0)
         caption += f"; the {_RANKS // 2} least and most busy of {len(rows)} ranks (--json: all)"
         rows = ordered[: _RANKS // 2] + ordered[-_RANKS // 2 :]
     # A run without a pipeline has no bubbles: what no rank spent time on has no column.
     parts = [part for part in PARTS if any(row[f"{part}_seconds"] for row in summary["per_rank"])]
-    names = ["rank", "role", *(PART_HEADERS[part] for part in parts), "busy", "peak mem"]
+    names = ["rank", "role", *(PART_HEADERS[part] for part in parts), "between", "busy", "peak mem"]
     cells = [
         [str(row["rank"]), role_name(row["role"]),
-         *(number(row[f"{part}_seconds"], ".3f") for part in parts),
+         *(number(row[f"{part}_seconds"], ".3f") for part in (*parts, "between")),
          share(row["busy_share"]), byte_count(row["peak_memory_bytes"])]
         for row in rows
     ]

@@ -64,6 +64,13 @@ def test_a_large_run_is_read_in_parts(run_folder, reads, monkeypatch):
     assert reads == [[0], [1], [study.typical_step]]
 
 
+def test_a_summary_of_a_large_run_reads_it_once(run_folder, reads, monkeypatch):
+    for module in ("read.run", "study"):
+        monkeypatch.setattr(f"cadenza.{module}.EVENTS_AT_ONCE", 16)
+    assert summarize(cadenza.Study(cadenza.open(run_folder)))["findings"] == []
+    assert reads == [[0], [1]]
+
+
 @pytest.mark.parametrize("command", ["summary", "check", "bubbles", "stragglers", "what-if"])
 def test_files_are_opened_twice(command, run_folder, monkeypatch, inside):
     """For the facts and the small tables, and for the events; the first one also for who made the

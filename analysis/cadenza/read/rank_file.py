@@ -42,6 +42,7 @@ class RankFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ended = True  # by its writer
+        self.ahead_ns = 0  # by what its clock was ahead, unknown to /clock/sync: clocks.py
         self._kept: dict[str, np.ndarray] = {}
         self._codes: dict[str, dict[str, Codes]] = {}  # by table and field
         self._kinds: dict[str, tuple[str, ...]] = {}  # of memory, by table
@@ -249,11 +250,12 @@ class RankFile:
 
         Outside them the clocks drift on as over the whole of the measurements, where those span 10
         seconds or more; else the nearest offset holds. Differences are taken before anything
-        becomes floating point, so whole nanoseconds survive.
+        becomes floating point, so whole nanoseconds survive. What other ranks show the clock to be
+        off by beyond that (`ahead_ns`) is taken away.
         """
         local = np.asarray(local_ns, dtype=np.int64)
         if len(self.clock) == 0 or len(local) == 0:
-            return local
+            return local - self.ahead_ns
         order = np.argsort(self.clock["time_ns"], kind="stable")
         times = self.clock["time_ns"].astype(np.int64)[order]
         offsets = self.clock["offset_ns"].astype(np.int64)[order]
@@ -263,7 +265,7 @@ class RankFile:
         if span >= _DRIFT_SPAN_NS:
             slope = float(offsets[-1] - offsets[0]) / span
             change += slope * (np.minimum(since, 0) + np.maximum(since - span, 0))
-        return local + offsets[0] + np.rint(change).astype(np.int64)
+        return local + (offsets[0] - self.ahead_ns) + np.rint(change).astype(np.int64)
 
 
 def _signal_name(number: int) -> str:

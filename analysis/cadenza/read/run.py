@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cadenza.read import frames
+from cadenza.read import clocks, frames
 from cadenza.errors import DamagedError, DataError, UsageError
 from cadenza.files import printable, read_text, read_yaml
+from cadenza.read.clocks import WrongClock, wrong_clocks
 from cadenza.read.experiment import checked
 from cadenza.read.machine import Machine, machine_of
 from cadenza.read.rank_file import RankFile, text
@@ -89,6 +90,23 @@ class Run:
                 f"{self.path}: {dropped} events did not fit the buffers and were not recorded"
             )
 
+    @cached_property
+    def wrong_clocks(self) -> list[WrongClock]:
+        """Clocks that are off by more than their measurements say. All times here are corrected."""
+        files = list(self.files.values())
+
+        def events(step: int) -> pd.DataFrame:
+            return frames.events_frame(files, [step], clocks.EVENT_COLUMNS)
+
+        return wrong_clocks(files, self.ranks, events)
+
+    @cached_property
+    def _timed(self) -> list[RankFile]:
+        """All files, with clocks that are corrected."""
+        for one in self.wrong_clocks:
+            self.files[one.rank].ahead_ns = one.ahead_ns
+        return list(self.files.values())
+
     @property
     def truncated(self) -> bool:
         return any(f.truncated for f in self.files.values())
@@ -120,7 +138,7 @@ class Run:
         if unknown:
             valid = ", ".join(frames.EVENT_COLUMNS)
             raise UsageError(f"events have no column '{unknown[0]}'; valid are {valid}")
-        files = list(self.files.values())
+        files = self._timed
         if ranks is not None:
             files = [self.files[r] for r in sorted(set(ranks)) if r in self.files]
         return frames.events_frame(files, wanted, columns or frames.EVENT_COLUMNS)
@@ -138,7 +156,7 @@ class Run:
 
     def steps(self) -> pd.DataFrame:
         """Complete steps, one row per rank and step."""
-        return frames.steps_frame(list(self.files.values()))
+        return frames.steps_frame(self._timed)
 
     def ranks(self) -> pd.DataFrame:
         """Who took part: one row per rank file."""
@@ -158,7 +176,7 @@ class Run:
 
     def memory_samples(self) -> pd.DataFrame:
         """Memory over time: rank, step, time_ns, kind (or `host_rss`), bytes."""
-        return frames.samples_frame(list(self.files.values()))
+        return frames.samples_frame(self._timed)
 
     def plans(self) -> pd.DataFrame:
         """Attention tasks of the forward plans, each in the file of the rank that computes it."""

@@ -10,7 +10,7 @@ from cadenza.colours import PART_NAMES
 from cadenza.comparable import FAR
 from cadenza.time.parts import BUSY, PARTS
 from cadenza.study import Study
-from cadenza.summary import out_of_memory
+from cadenza.summary import between_steps_said, out_of_memory
 from cadenza.words import change, number, seconds, share, signed
 
 _WORTH = 0.005  # of a step: less is not worth a sentence
@@ -47,7 +47,7 @@ def _run(study: Study, name: str) -> list[Headline]:
     sentences = said(study.verdicts, len(study.ranks))
     more = f"{len(sentences) - _SAID} more are in the table." if len(sentences) > _SAID else ""
     parts = (out_of_memory(study), *sentences[:_SAID], more, study.silence, _lost(study),
-             _gain(study))
+             between_steps_said(study), _gain(study))
     kind = "plain" if study.verdicts.empty else "late"
     return [Headline(kind, lead, " ".join(filter(None, parts)))]
 

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from cadenza.facts import facts
+from cadenza.checks import clock_errors
+from cadenza.facts import facts, of_trace
+from cadenza.read.run import Run
 from cadenza.report.blocks import Table
 from cadenza.study import Study
 from cadenza.time.efficiency import efficiency_of_run
 from cadenza.words import NONE, number, seconds, share
 
+_CLOCKS = 3  # wrong ones that are named
 _EFFICIENCIES = {
     "parallel_efficiency": "mean time computing / step time",
     "load_balance": "mean / max time computing, over ranks",
@@ -43,26 +46,34 @@ def _origin(summary: dict) -> list[tuple[str, str]]:
 
 def health(studies: list[Study], names: list[str], summaries: list[dict]) -> Table:
     """Whether the traces are whole, and how far their clocks and their cost can matter."""
-    columns = [_health(study) for study in studies]
+    columns = [_health(*both) for both in zip(studies, summaries, strict=True)]
     rows = [[key, *(column[key] for column in columns)] for key in columns[0]]
     warnings = [line for summary in summaries for line in summary["warnings"]]
     return Table("Can the traces be trusted?", ["", *names], rows, wide=len(names) > 1,
                  note=" ".join(f"{line[:1].upper()}{line[1:]}." for line in warnings))
 
 
-def _health(study: Study) -> dict[str, str]:
+def _health(study: Study, summary: dict) -> dict[str, str]:
     run = study.run
     files = run.files.values()
-    clock = run.clock()
-    error = clock["error_ns"].max() / 1e9 if len(clock) else None
+    errors = clock_errors(run)
     simulated = run.info["producer"] == "simulator"
-    one_clock = simulated or error is None
+    one_clock = not run.wrong_clocks and (simulated or errors.empty)
     return {
         "ended cleanly": "no: cut off" if run.truncated else "yes",
         "events dropped": f"{sum(file.dropped_events for file in files):,}",
-        "clocks off by at most": "0 s (one clock)" if one_clock else seconds(error),
+        "promises of docs/trace.md": of_trace(summary["findings"], summary["worst_finding"]),
+        "clocks off by at most": "0 s (one clock)" if one_clock else _clocks(run, errors.max()),
         "cost of writing the trace": NONE if simulated else _overhead(study),
     }
+
+
+def _clocks(run: Run, error_ns: float) -> str:
+    """What they may be off by, and which were off by more."""
+    wrong = [f"rank {one.rank}'s {one.what}" for one in run.wrong_clocks[:_CLOCKS]]
+    if len(run.wrong_clocks) > _CLOCKS:
+        wrong.append(f"{len(run.wrong_clocks) - _CLOCKS} more")
+    return "; ".join([seconds(error_ns / 1e9), *wrong])
 
 
 def _overhead(study: Study) -> str:

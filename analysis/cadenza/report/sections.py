@@ -11,6 +11,7 @@ from cadenza.colours import LABEL_COLOURS, MEMORY_COLOURS, PART_COLOURS, PART_NA
 from cadenza.log import LOG
 from cadenza.report import causes, figures_attention, figures_memory, figures_time, health, links
 from cadenza.report.balance import balance_blocks
+from cadenza.report.between import between_table
 from cadenza.report.blocks import Figure, Section, Table
 from cadenza.report.comparisons import comparison_blocks
 from cadenza.report.figures_timeline import timelines
@@ -41,8 +42,8 @@ def sections(
         Section("comparison", "Comparison", _COMPARISON,
                 comparison_blocks(studies, names, comparisons), _PARTS),
         Section("time", "Where the time went", _TIME,
-                [_figure(name, figures_time.parts_by_rank, study) for study, name in known],
-                _PARTS),
+                [*(_figure(name, figures_time.parts_by_rank, study) for study, name in known),
+                 *(between_table(study, name) for study, name in known)], _PARTS),
         Section("heat", "Rank by step", _HEAT,
                 [Figure(name, figures_time.heat_maps(study)[0]) for study, name in known]),
         Section("bubbles", "Pipeline bubbles", _BUBBLES,

@@ -4,8 +4,10 @@
 import json
 import os
 import random
+import shutil
 import sys
 
+import h5py
 import pytest
 
 import harness
@@ -16,6 +18,7 @@ pytest.importorskip(
 import cadenza  # noqa: E402 - where it is installed
 from cadenza.read import rank_file  # noqa: E402
 from cadenza.read.superblock import open_hdf5  # noqa: E402
+from cadenza.time.between import CAUSES  # noqa: E402
 
 sys.path.append(str(harness.ROOT / "analysis/tests"))
 from cut_files import look_at_cut_files  # noqa: E402
@@ -73,6 +76,51 @@ def test_parts_of_a_real_run(runs, placement):
     assert (totals["data_parallel_wait"] > 0).any()  # the rank that is last never waits
     assert (totals["pipeline_bubble"] == 0).all()
     assert (totals["attention_wait"] > 0).any() == (placement == "cad")
+
+
+def test_steps_and_what_lies_between_are_the_wall_time(runs, corpus, tmp_path):
+    """With a checkpoint after every step: by the files' own times and the batch's tokens."""
+    folder = harness.train(tmp_path, {
+        "data": harness.tokens_data(corpus), "parallel": {"data": 2},
+        "run": {"steps": 6, "checkpoint": {"every": 1, "keep": 1}},
+    }).folder
+    study = look_at(folder)
+    with h5py.File(folder / "trace/rank-00001.h5") as file:
+        steps = file["/steps"][1:]
+    wall = float(steps["end_ns"][-1] - steps["begin_ns"][0]) / 1e9
+    parts, gaps = study.steady(study.parts), study.steady_between
+    parts, gaps = (frame[(frame["rank"] == 1).to_numpy()] for frame in (parts, gaps))
+    inside = parts[list(cadenza.PARTS)].sum(axis=None) / 1e9
+    outside = gaps[list(CAUSES)].sum(axis=None) / 1e9
+    assert inside + outside == pytest.approx(wall, rel=0.01)
+    (summary,) = json.loads(harness.analyze("summary", folder, "--json").stdout)["runs"]
+    tokens = study.metrics["tokens"].iloc[1:].sum()
+    assert summary["goodput"] == pytest.approx(tokens / wall, rel=0.01)
+    causes = summary["between_steps"]["causes"]
+    assert causes["checkpoint"] > 0 and causes["trace"] > 0
+    without = cadenza.Study(cadenza.open(runs["colocated"]))
+    assert without.between["checkpoint"].sum() == 0 < without.between["trace"].sum()
+
+
+def test_a_clock_half_a_second_off_is_corrected(runs, tmp_path, monkeypatch):
+    """What was measured of a rank's clock is changed: many messages come before they are sent."""
+    folder = tmp_path / "run"
+    shutil.copytree(runs["cad"], folder)
+    with h5py.File(folder / "trace/rank-00001.h5", "r+") as file:
+        rows = file["/clock/sync"][:]
+        rows["offset_ns"] += 500_000_000
+        file["/clock/sync"][:] = rows
+    ((rank, ahead),) = [(one.rank, one.ahead_ns) for one in cadenza.open(folder).wrong_clocks]
+    assert rank == 1 and ahead == pytest.approx(5e8, rel=0.1)
+    assert cadenza.open(runs["cad"]).wrong_clocks == []
+
+    def early():
+        return sum(one.count for one in cadenza.check(cadenza.open(folder))
+                   if "before it is sent" in one.what)
+
+    corrected = early()
+    monkeypatch.setattr(cadenza.Run, "wrong_clocks", [])
+    assert early() > 10 and corrected <= early() / 10
 
 
 def simulate(folder, experiment, *sets):

@@ -6,6 +6,7 @@ import json
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -128,6 +129,26 @@ def test_planted_slow_rank_is_found(slow_rank):
     flagged = scores(run.events(), run.ranks())
     assert set(flagged[flagged["slow"]]["rank"]) == {2}
     assert cadenza.Study(even).verdicts.empty
+
+
+@pytest.mark.parametrize("clock", [0.5, -2.5])
+def test_a_clock_that_is_off_changes_nothing(slow_rank, clock, tmp_path):
+    """Beside the slow rank a clock is wrong, or its own is: once it is corrected, all is as it was,
+    to the nanosecond."""
+    run, _ = slow_rank
+    faults = [{"rank": 2, "speed": 0.5}, {"rank": 1 if clock > 0 else 2, "clock": clock}]
+    even = {"parallel": {"data": 4}, "attention": {"placement": "cad"}}
+    other = simulate(tmp_path / "late", harness.merged(even, {"cluster": {"faults": faults}}), FAST,
+                     3)
+    assert [one.ahead_ns for one in other.wrong_clocks] == [round(clock * 1e9)]
+    assert run.wrong_clocks == []
+    studies = [cadenza.Study(one) for one in (run, other)]
+    for name in ("steps", "events", "parts", "stragglers", "verdicts", "between"):
+        pd.testing.assert_frame_equal(*(getattr(study, name) for study in studies))
+    pd.testing.assert_frame_equal(*(study.what_if() for study in studies))
+    pd.testing.assert_frame_equal(*(study.critical_path() for study in studies))
+    (finding,) = studies[1].findings
+    assert finding.what.endswith("corrected") and studies[0].findings == []
 
 
 def test_making_the_slow_rank_fast_takes_what_the_simulation_says(slow_rank):

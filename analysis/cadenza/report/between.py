@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's table of what ranks do between steps."""
+
+from __future__ import annotations
+
+from cadenza.report.blocks import Table
+from cadenza.study import Study
+from cadenza.summary import between_steps_said
+from cadenza.time.between import CAUSE_NAMES, CAUSES
+from cadenza.words import seconds
+
+_RANKS = 16  # those with the most time between steps
+
+
+def between_table(study: Study, name: str) -> Table | None:
+    """Seconds by rank and cause; None where too little time passes between steps to matter."""
+    said = between_steps_said(study)
+    if not said:
+        return None
+    sums = study.steady_between.groupby("rank")[["window", *CAUSES]].sum() / 1e9
+    causes = [cause for cause in CAUSES if sums[cause].any()]
+    shown = sums.nlargest(_RANKS, "window").sort_index()
+    rows = [[str(rank), *(seconds(row[cause]) for cause in ("window", *causes))]
+            for rank, row in shown.iterrows()]
+    more = f" Of {len(sums)} ranks those with the most time." if len(sums) > len(shown) else ""
+    return Table(f"{name}: between {len(study.steady_steps)} steps",
+                 ["rank", "all", *(CAUSE_NAMES[cause] for cause in causes)], rows,
+                 numbers=set(range(1, len(causes) + 2)), note=said + more)
