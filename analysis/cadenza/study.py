@@ -24,7 +24,7 @@ from cadenza.links.slow import SlowLink, links, slow_links
 from cadenza.graph.loads import operation_loads, operation_times
 from cadenza.log import LOG
 from cadenza.time.parts import rank_totals, step_times, time_parts
-from cadenza.graph.pauses import pauses
+from cadenza.graph.pauses import between_steps, pauses
 from cadenza.time.pieces import lane_pieces
 from cadenza.processes import mapped
 from cadenza.time.roofline import attention_tasks
@@ -438,11 +438,16 @@ class Study:
                         "whether it is always slow." for rank in ranks)
 
     @property
-    def _gaps(self) -> pd.Series:
-        """Seconds between each steady step and the one before it, by step."""
+    def _gaps(self) -> pd.DataFrame:
+        """Seconds between each steady step and the one before it that nothing recorded explains, by
+        step, and how many of them each rank is known to have stood still for."""
         times = self.step_times.set_index("step")
         gaps = (times["begin_ns"] - times["end_ns"].shift()).dropna() / 1e9
-        return gaps[gaps.index.isin(self.steady_steps[1:])]
+        between = self._frame("between")
+        known = between.groupby("step")["known"].first().reindex(gaps.index).fillna(0.0)
+        still = between.pivot_table(index="step", columns="rank", values="still")
+        gaps = (gaps - known)[gaps.index.isin(self.steady_steps[1:])].rename("seconds")
+        return gaps.to_frame().join(still)
 
     def _replay(self, found: list[Trouble], cases: np.ndarray) -> np.ndarray:
         """Seconds of all steady steps by case, from those of them that are replayed."""
@@ -483,6 +488,7 @@ _OF_EVENTS = {
     "work": lambda s, e: efficiency.work_rates(e),
     "loads": lambda s, e: operation_loads(e, s.ranks),
     "operation_times": lambda s, e: operation_times(e),
+    "between": lambda s, e: between_steps(e, s.steps),
     "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),
     "attention_passes": lambda s, e: pass_imbalance(stage_work(e, s._pipelines), s._pipelines),
 }

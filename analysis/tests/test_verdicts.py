@@ -14,6 +14,7 @@ from cadenza.causes.slowness import cells, lowest_mode
 from cadenza.causes.troubles import Facts, find
 from cadenza.causes.verdicts import verdicts
 from cadenza.graph.graph import build
+from cadenza.graph.pauses import between_steps
 
 NOISE = 0.005
 
@@ -58,21 +59,29 @@ def test_what_is_usual_is_the_pace_of_the_fastest_group():
     assert lowest_mode(alone).tolist() == [True] * 3 + [False] * 7
 
 
-def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0):
+def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0, still=None, attend=1.0):
     """Of a run in which each rank computes 3 operations a step. @param slow  (ranks, steps) factors
 
     @param flops   (ranks,) of an operation
     @param begins  (ranks, steps) s that a rank begins late
+    @param still   (ranks, steps) of the time, for which a rank has no core: it takes longer by that
+    @param attend  of the time that attention has no core, what its events know
     """
     random = np.random.default_rng(3)
     work = np.ones(len(ranks)) if flops is None else np.asarray(flops)
+    lacks = np.zeros(slow.shape) if still is None else np.asarray(still)
     rows = [
-        {"step": step, "phase": phase, "category": "compute_dense", "name": name, "rank": rank,
-         "peers": 0, "variance": 0.0, "still": 0.0, "flops": work[rank],
+        {"step": step, "phase": phase, "category": f"compute_{what}", "name": what, "rank": rank,
+         "peers": 0, "variance": 0.0, "flops": work[rank],
          "seconds": slow[rank, step] * work[rank] * (1 + 0.002 * random.standard_normal())}
         for rank in range(len(ranks)) for step in range(steps)
-        for phase, name in (("forward", "a"), ("backward", "b"), ("optimizer", "c"))
+        for phase, what in (("forward", "attention"), ("backward", "dense"), ("optimizer", "other"))
     ]
+    for row in rows:
+        share = lacks[row["rank"], row["step"]]
+        row["seconds"] /= 1 - share
+        known = attend if row["category"] == "compute_attention" else 1.0
+        row["still"] = row["seconds"] * share * known
     paused = pd.DataFrame(columns=["step", "phase", "rank", "category", "name", "seconds"])
     late = np.zeros(slow.shape) if begins is None else begins
     windows = pd.DataFrame([
@@ -92,7 +101,7 @@ def named(of):
     def replay(troubles, cases):
         return 80.0 - cases.sum(axis=1)
 
-    frame = verdicts(find(of), pd.Series(0.0, index=range(1, 8)), replay, of)
+    frame = verdicts(find(of), gaps_of(0.0), replay, of)
     return [(row["kind"], row["members"], row["trend"], row["since_step"])
             for row in frame.to_dict("records")]
 
@@ -151,13 +160,45 @@ def test_who_begins_late():
     assert set(one.excess.values()) == {0.5}
 
 
+def gaps_of(seconds, **still):
+    """@param still  r2=[...]: seconds that rank 2 stood still for, by gap"""
+    return pd.DataFrame({"seconds": seconds, **{int(r[1:]): s for r, s in still.items()}},
+                        index=range(1, 8))
+
+
 def test_a_pause_of_all_between_two_steps():
     of = facts(np.ones((8, 8)), HOSTS)
-    gaps = pd.Series([0.1, 0.1, 0.1, 3.1, 0.1, 0.1, 0.1], index=range(1, 8))
+    gaps = gaps_of([0.1, 0.1, 0.1, 3.1, 0.1, 0.1, 0.1])
     (row,) = verdicts([], gaps, None, of).to_dict("records")
     assert (row["kind"], row["phase"], row["steps"]) == ("all", "between steps", [4])
     assert row["saves"] == pytest.approx(3.0 / (80 + 3.7))
     assert row["sentence"].startswith("Repairing all ranks saves 3.6% of a step: they stood still")
+
+
+def test_who_stood_still_between_two_steps():
+    of = facts(np.ones((8, 8)), HOSTS)
+    gaps = gaps_of([0.1, 3.1, 0.1, 3.1, 0.1, 2.1, 0.1], r2=[0, 3, 0, 0, 0, 2, 0],
+                   r5=[0, 0.2, 0, 0, 0, 2, 0])
+    found = verdicts([], gaps, None, of)
+    assert list(zip(found["members"], found["steps"], strict=True)) == [
+        ([2], [2]), (list(range(8)), [4]), ([2, 5], [6])]
+
+
+def test_what_ranks_do_between_two_steps_is_no_pause():
+    def does(rank, name, begin, end, still=0.0):
+        return {"rank": rank, "name": name, "begin": begin, "end": end, "lane": "host", "step": 4,
+                "category": "checkpoint", "still_ns": int(still * 1e6)}
+
+    events = events_frame([
+        does(0, "write_step", 0, 1), does(1, "write_step", 0, 401, still=400),
+        does(0, "save_checkpoint", 401, 901), does(1, "save_checkpoint", 402, 902, still=300),
+        does(0, "measure_clock", 902, 1202), does(1, "measure_clock", 1182, 1202),
+        does(0, "progress", 1210, 1300, still=80),  # in the step
+    ])
+    steps = pd.DataFrame({"rank": [0, 1], "step": 4, "begin_ns": 1_203_000_000})
+    found = between_steps(events, steps).set_index("rank")
+    assert found["still"].to_dict() == {0: 0.0, 1: 0.4}
+    assert found["known"].tolist() == pytest.approx([0.001 + 0.5 + 0.02] * 2)
 
 
 def late_ranks():
