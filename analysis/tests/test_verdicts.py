@@ -244,3 +244,19 @@ def test_a_late_start_is_replayed_without_it():
     assert graph.replayed_seconds() == pytest.approx([0.016])
     late = Trouble(LATE_START, (2,), (0,), "once", (), {(2, 0): 0.005})
     assert replayed(graph, [late], first_and_last(1)[:2], None) == pytest.approx([0.016, 0.011])
+
+
+def test_who_waits_for_the_plan_waits_for_the_last_to_begin():
+    rows = [{"rank": rank, "name": "wait_for_plan", "category": "plan", "phase": "other",
+             "begin": begin, "end": 6.0} for rank, begin in ((0, 0.0), (1, 5.0), (2, 2.0))]
+    rows += [{"rank": rank, "begin": 6.0, "end": 16.0} for rank in range(3)]
+    events = events_frame(rows)
+    steps = steps_frame(events)
+    steps.loc[steps["rank"] == 1, "begin_ns"] += 5_000_000
+    steps.loc[steps["rank"] == 2, "begin_ns"] += 2_000_000
+    graph = build(events, steps, ranks_frame(3), 0)
+    late = [Trouble(LATE_START, (1,), (0,), "once", (), {(1, 0): 0.005}),
+            Trouble(LATE_START, (1, 2), (0,), "once", (), {(1, 0): 0.005, (2, 0): 0.002})]
+    for one, saved in zip(late, (0.003, 0.005), strict=True):
+        assert replayed(graph, [one], first_and_last(1)[:2], None) == pytest.approx(
+            [0.016, 0.016 - saved])

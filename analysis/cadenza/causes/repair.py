@@ -82,7 +82,7 @@ def _saved(graph: StepGraph, trouble: Trouble, machine: Machine | None) -> tuple
         for rank in trouble.members:
             excess[world == rank] = trouble.excess.get((rank, graph.step), 0.0)
         if trouble.cause == LATE_START:
-            own[lanes.starts] = excess[lanes.starts] * 1e9
+            own = _on_time(graph, excess[lanes.starts] * 1e9)
         elif trouble.cause == INPUT:
             reads = members & lanes.where("category", "data")
             count = np.bincount(lanes.rank[reads], minlength=len(lanes.ranks))
@@ -91,6 +91,20 @@ def _saved(graph: StepGraph, trouble: Trouble, machine: Machine | None) -> tuple
             computes = members & lanes.where("category", *COMPUTE) & _of(graph, trouble.phases)
             own = np.where(computes, (graph.own - graph.pause) * excess, 0.0)
     return own, rest, transfer
+
+
+def _on_time(graph: StepGraph, late: np.ndarray) -> np.ndarray:
+    """ns that nodes take less if ranks begin so much earlier. A real step begins with the wait for
+    its plan, which ends when all ranks have theirs: it is as long as the last to begin is late."""
+    lanes = graph.lanes
+    own = np.zeros(len(graph.own))
+    own[lanes.starts] = late
+    begin = lanes.end[lanes.starts]
+    last = begin.max() - (begin - late).max()
+    plans = np.flatnonzero(lanes.where("category", "plan"))
+    _, first = np.unique(lanes.rank[plans], return_index=True)
+    own[plans[first]] = last - late[lanes.rank[plans[first]]]
+    return own
 
 
 def _of(graph: StepGraph, phases: tuple[str, ...]) -> np.ndarray:
