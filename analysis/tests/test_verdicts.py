@@ -8,7 +8,7 @@ from step_frames import Cluster, events_frame, graph_of, ranks_frame, steps_fram
 
 from cadenza.causes.patterns import patterns
 from cadenza.causes.repair import (
-    LATE_START, SLOW, Trouble, first_and_last, gains, in_order, replayed,
+    LATE_START, NO_CORE, SLOW, Trouble, first_and_last, gains, in_order, replayed,
 )
 from cadenza.causes.slowness import cells, lowest_mode
 from cadenza.causes.troubles import Facts, find
@@ -142,6 +142,45 @@ def test_a_machine_file_tells_when_all_are_slow():
     slow = speeds(range(8))
     assert named(facts(slow, HOSTS)) == []
     assert named(facts(slow, HOSTS, machine=3.0)) == [("all", list(range(8)), "steady", 0)]
+
+
+def without_core(still, **options):
+    ranks = ranks_frame(len(still), host="n0")
+    return [(one.members, one.steps, one.trend, round(float(np.mean(list(one.excess.values()))), 1))
+            for one in find(facts(np.ones(np.shape(still)), ranks, still=still, **options))
+            if one.cause == NO_CORE]
+
+
+def test_one_rank_lacks_its_core_for_longer_than_all_do():
+    still = np.full((2, 8), 0.1)
+    still[1, 3:] = 0.6
+    every, late = tuple(range(8)), tuple(range(3, 8))
+    assert without_core(still) == [((0, 1), every, "steady", 0.1), ((1,), late, "steady", 0.5)]
+
+
+def test_who_has_less_of_its_core_by_chance_is_not_named():
+    random = np.random.default_rng(5)
+    found = [without_core(random.uniform(0.1, 0.3, (2, 8))) for _ in range(50)]
+    assert all(one[0][0] == (0, 1) for one in found)
+    assert sum(len(one) > 1 for one in found) <= 4
+
+
+def test_attention_without_a_core_is_not_slow():
+    still = np.zeros((2, 8))
+    still[1] = 0.5
+    of = facts(np.ones((2, 8)), ranks_frame(2, host="n0"), still=still, attend=0.2)
+    (one,) = find(of)
+    assert (one.cause, one.members, one.steps) == (NO_CORE, (1,), tuple(range(8)))
+    assert list(one.excess.values()) == pytest.approx([0.5] * 8, abs=0.02)
+
+
+def test_cold_caches_after_turns_of_others_are_not_slow():
+    still, slow = np.full((2, 8), 0.3), np.ones((2, 8))
+    slow[1, 4:6] = 1.1
+    ranks = ranks_frame(2, host="n0")
+    assert {one.cause for one in find(facts(slow, ranks, still=still))} == {NO_CORE}
+    slow[1, 4:6] = 1.3
+    assert {one.cause for one in find(facts(slow, ranks, still=still))} == {NO_CORE, SLOW}
 
 
 def test_more_work_than_the_other_replicas_have():
