@@ -26,7 +26,7 @@ from cadenza.links.slow import SlowLink, links, slow_links
 from cadenza.graph.loads import operation_loads, operation_times
 from cadenza.log import LOG
 from cadenza.time.parts import rank_totals, step_times, time_parts
-from cadenza.graph.pauses import pauses
+from cadenza.graph.pauses import pauses, stood_between_steps
 from cadenza.time.pieces import lane_pieces
 from cadenza.processes import mapped
 from cadenza.time.roofline import attention_tasks
@@ -478,12 +478,16 @@ class Study:
                         "whether it is always slow." for rank in ranks)
 
     @property
-    def _gaps(self) -> pd.Series:
-        """Seconds between each steady step and the one before it, of the rank with the least, by
-        step: what others have more of is their late start. No two clocks are compared."""
-        windows = self._gap_windows
+    def _gaps(self) -> pd.DataFrame:
+        """Seconds between each steady step and the one before it that nothing recorded explains, of
+        the rank with the least, by step, and how many of them each rank is known to have stood
+        still for. What others have more of is their late start: no two clocks are compared."""
+        windows, stood = self._gap_windows, self._frame("stood_between")
         gaps = (windows["end_ns"] - windows["begin_ns"]).groupby(windows["step"]).min() / 1e9
-        return gaps[gaps.index.isin(self.steady_steps[1:])]
+        known = stood.groupby("step")["known"].first().reindex(gaps.index).fillna(0.0)
+        still = stood.pivot_table(index="step", columns="rank", values="still")
+        gaps = (gaps - known)[gaps.index.isin(self.steady_steps[1:])].rename("seconds")
+        return gaps.to_frame().join(still)
 
     def _replay(self, found: list[Trouble], cases: np.ndarray) -> np.ndarray:
         """Seconds of all steady steps by case, from those of them that are replayed."""
@@ -528,6 +532,7 @@ _OF_EVENTS = {
     "outside": lambda s, e: outside_steps(e, s._steps_of(e)),
     "loads": lambda s, e: operation_loads(e, s.ranks),
     "operation_times": lambda s, e: operation_times(e),
+    "stood_between": lambda s, e: stood_between_steps(e, s.steps),
     "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),
     "attention_passes": lambda s, e: pass_imbalance(stage_work(e, s._pipelines), s._pipelines),
 }

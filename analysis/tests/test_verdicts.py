@@ -8,12 +8,13 @@ from step_frames import Cluster, events_frame, graph_of, ranks_frame, steps_fram
 
 from cadenza.causes.patterns import patterns
 from cadenza.causes.repair import (
-    LATE_START, SLOW, Trouble, first_and_last, gains, in_order, replayed,
+    LATE_START, NO_CORE, SLOW, Trouble, first_and_last, gains, in_order, replayed,
 )
 from cadenza.causes.slowness import cells, lowest_mode
 from cadenza.causes.troubles import Facts, find
 from cadenza.causes.verdicts import verdicts
 from cadenza.graph.graph import build
+from cadenza.graph.pauses import stood_between_steps
 
 NOISE = 0.005
 
@@ -58,21 +59,29 @@ def test_what_is_usual_is_the_pace_of_the_fastest_group():
     assert lowest_mode(alone).tolist() == [True] * 3 + [False] * 7
 
 
-def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0):
+def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0, still=None, attend=1.0):
     """Of a run in which each rank computes 3 operations a step. @param slow  (ranks, steps) factors
 
     @param flops   (ranks,) of an operation
     @param begins  (ranks, steps) s that a rank begins late
+    @param still   (ranks, steps) of the time, for which a rank has no core: it takes longer by that
+    @param attend  of the time that attention has no core, what its events know
     """
     random = np.random.default_rng(3)
     work = np.ones(len(ranks)) if flops is None else np.asarray(flops)
+    lacks = np.zeros(slow.shape) if still is None else np.asarray(still)
     rows = [
-        {"step": step, "phase": phase, "category": "compute_dense", "name": name, "rank": rank,
-         "peers": 0, "variance": 0.0, "still": 0.0, "flops": work[rank],
+        {"step": step, "phase": phase, "category": f"compute_{what}", "name": what, "rank": rank,
+         "peers": 0, "variance": 0.0, "flops": work[rank],
          "seconds": slow[rank, step] * work[rank] * (1 + 0.002 * random.standard_normal())}
         for rank in range(len(ranks)) for step in range(steps)
-        for phase, name in (("forward", "a"), ("backward", "b"), ("optimizer", "c"))
+        for phase, what in (("forward", "attention"), ("backward", "dense"), ("optimizer", "other"))
     ]
+    for row in rows:
+        share = lacks[row["rank"], row["step"]]
+        row["seconds"] /= 1 - share
+        known = attend if row["category"] == "compute_attention" else 1.0
+        row["still"] = row["seconds"] * share * known
     paused = pd.DataFrame(columns=["step", "phase", "rank", "category", "name", "seconds"])
     late = np.zeros(slow.shape) if begins is None else begins
     windows = pd.DataFrame([
@@ -92,7 +101,7 @@ def named(of):
     def replay(troubles, cases):
         return 80.0 - cases.sum(axis=1)
 
-    frame = verdicts(find(of), pd.Series(0.0, index=range(1, 8)), replay, of)
+    frame = verdicts(find(of), gaps_of(0.0), replay, of)
     return [(row["kind"], row["members"], row["trend"], row["since_step"])
             for row in frame.to_dict("records")]
 
@@ -148,6 +157,45 @@ def test_a_machine_file_tells_when_all_are_slow():
     assert named(facts(slow, HOSTS, machine=3.0)) == [("all", list(range(8)), "steady", 0)]
 
 
+def without_core(still, **options):
+    ranks = ranks_frame(len(still), host="n0")
+    return [(one.members, one.steps, one.trend, round(float(np.mean(list(one.excess.values()))), 1))
+            for one in find(facts(np.ones(np.shape(still)), ranks, still=still, **options))
+            if one.cause == NO_CORE]
+
+
+def test_one_rank_lacks_its_core_for_longer_than_all_do():
+    still = np.full((2, 8), 0.1)
+    still[1, 3:] = 0.6
+    every, late = tuple(range(8)), tuple(range(3, 8))
+    assert without_core(still) == [((0, 1), every, "steady", 0.1), ((1,), late, "steady", 0.5)]
+
+
+def test_who_has_less_of_its_core_by_chance_is_not_named():
+    random = np.random.default_rng(5)
+    found = [without_core(random.uniform(0.1, 0.3, (2, 8))) for _ in range(50)]
+    assert all(one[0][0] == (0, 1) for one in found)
+    assert sum(len(one) > 1 for one in found) <= 4
+
+
+def test_attention_without_a_core_is_not_slow():
+    still = np.zeros((2, 8))
+    still[1] = 0.5
+    of = facts(np.ones((2, 8)), ranks_frame(2, host="n0"), still=still, attend=0.2)
+    (one,) = find(of)
+    assert (one.cause, one.members, one.steps) == (NO_CORE, (1,), tuple(range(8)))
+    assert list(one.excess.values()) == pytest.approx([0.5] * 8, abs=0.02)
+
+
+def test_cold_caches_after_turns_of_others_are_not_slow():
+    still, slow = np.full((2, 8), 0.3), np.ones((2, 8))
+    slow[1, 4:6] = 1.1
+    ranks = ranks_frame(2, host="n0")
+    assert {one.cause for one in find(facts(slow, ranks, still=still))} == {NO_CORE}
+    slow[1, 4:6] = 1.3
+    assert {one.cause for one in find(facts(slow, ranks, still=still))} == {NO_CORE, SLOW}
+
+
 def test_more_work_than_the_other_replicas_have():
     flops = [1, 1, 1.5, 1.5, 1, 1, 1, 1]
     of = facts(np.ones((8, 8)), HOSTS, flops=flops)
@@ -164,13 +212,45 @@ def test_who_begins_late():
     assert set(one.excess.values()) == {0.5}
 
 
+def gaps_of(seconds, **still):
+    """@param still  r2=[...]: seconds that rank 2 stood still for, by gap"""
+    return pd.DataFrame({"seconds": seconds, **{int(r[1:]): s for r, s in still.items()}},
+                        index=range(1, 8))
+
+
 def test_a_pause_of_all_between_two_steps():
     of = facts(np.ones((8, 8)), HOSTS)
-    gaps = pd.Series([0.1, 0.1, 0.1, 3.1, 0.1, 0.1, 0.1], index=range(1, 8))
+    gaps = gaps_of([0.1, 0.1, 0.1, 3.1, 0.1, 0.1, 0.1])
     (row,) = verdicts([], gaps, None, of).to_dict("records")
     assert (row["kind"], row["phase"], row["steps"]) == ("all", "between steps", [4])
     assert row["saves"] == pytest.approx(3.0 / (80 + 3.7))
     assert row["sentence"].startswith("Repairing all ranks saves 3.6% of a step: they stood still")
+
+
+def test_who_stood_still_between_two_steps():
+    of = facts(np.ones((8, 8)), HOSTS)
+    gaps = gaps_of([0.1, 3.1, 0.1, 3.1, 0.1, 2.1, 0.1], r2=[0, 3, 0, 0, 0, 2, 0],
+                   r5=[0, 0.2, 0, 0, 0, 2, 0])
+    found = verdicts([], gaps, None, of)
+    assert list(zip(found["members"], found["steps"], strict=True)) == [
+        ([2], [2]), (list(range(8)), [4]), ([2, 5], [6])]
+
+
+def test_what_ranks_do_between_two_steps_is_no_pause():
+    def does(rank, name, begin, end, still=0.0):
+        return {"rank": rank, "name": name, "begin": begin, "end": end, "lane": "host", "step": 4,
+                "category": "checkpoint", "still_ns": int(still * 1e6)}
+
+    events = events_frame([
+        does(0, "write_step", 0, 1), does(1, "write_step", 0, 401, still=400),
+        does(0, "save_checkpoint", 401, 901), does(1, "save_checkpoint", 402, 902, still=300),
+        does(0, "measure_clock", 902, 1202), does(1, "measure_clock", 1182, 1202),
+        does(0, "progress", 1210, 1300, still=80),  # in the step
+    ])
+    steps = pd.DataFrame({"rank": [0, 1], "step": 4, "begin_ns": 1_203_000_000})
+    found = stood_between_steps(events, steps).set_index("rank")
+    assert found["still"].to_dict() == {0: 0.0, 1: 0.4}
+    assert found["known"].tolist() == pytest.approx([0.001 + 0.5 + 0.02] * 2)
 
 
 def late_ranks():
@@ -216,3 +296,19 @@ def test_a_late_start_is_replayed_without_it():
     assert graph.replayed_seconds() == pytest.approx([0.016])
     late = Trouble(LATE_START, (2,), (0,), "once", (), {(2, 0): 0.005})
     assert replayed(graph, [late], first_and_last(1)[:2], None) == pytest.approx([0.016, 0.011])
+
+
+def test_who_waits_for_the_plan_waits_for_the_last_to_begin():
+    rows = [{"rank": rank, "name": "wait_for_plan", "category": "plan", "phase": "other",
+             "begin": begin, "end": 6.0} for rank, begin in ((0, 0.0), (1, 5.0), (2, 2.0))]
+    rows += [{"rank": rank, "begin": 6.0, "end": 16.0} for rank in range(3)]
+    events = events_frame(rows)
+    steps = steps_frame(events)
+    steps.loc[steps["rank"] == 1, "begin_ns"] += 5_000_000
+    steps.loc[steps["rank"] == 2, "begin_ns"] += 2_000_000
+    graph = build(events, steps, ranks_frame(3), 0)
+    late = [Trouble(LATE_START, (1,), (0,), "once", (), {(1, 0): 0.005}),
+            Trouble(LATE_START, (1, 2), (0,), "once", (), {(1, 0): 0.005, (2, 0): 0.002})]
+    for one, saved in zip(late, (0.003, 0.005), strict=True):
+        assert replayed(graph, [one], first_and_last(1)[:2], None) == pytest.approx(
+            [0.016, 0.016 - saved])

@@ -90,15 +90,27 @@ def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:
     for rank in trouble.members:
         excess[world == rank] = trouble.excess.get((rank, graph.step), 0.0)
     if trouble.cause == LATE_START:
-        found = np.zeros(len(world))
-        found[lanes.starts] = excess[lanes.starts] * 1e9
-        return found
+        return _on_time(graph, excess[lanes.starts] * 1e9)
     if trouble.cause == INPUT:
         reads = lanes.where("category", "data")
         count = np.bincount(lanes.rank[reads], minlength=len(lanes.ranks))
         return np.where(reads, excess * 1e9 / np.maximum(count, 1)[lanes.rank], 0.0)
     computes = lanes.where("category", *COMPUTE) & _of(graph, trouble.phases)
     return np.where(computes, (graph.own - graph.pause) * excess, 0.0)
+
+
+def _on_time(graph: StepGraph, late: np.ndarray) -> np.ndarray:
+    """ns that nodes take less if ranks begin so much earlier. A real step begins with the wait for
+    its plan, which ends when all ranks have theirs: it is as long as the last to begin is late."""
+    lanes = graph.lanes
+    own = np.zeros(len(graph.own))
+    own[lanes.starts] = late
+    begin = lanes.end[lanes.starts]
+    last = begin.max() - (begin - late).max()
+    plans = np.flatnonzero(lanes.where("category", "plan"))
+    _, first = np.unique(lanes.rank[plans], return_index=True)
+    own[plans[first]] = last - late[lanes.rank[plans[first]]]
+    return own
 
 
 def _of(graph: StepGraph, phases: tuple[str, ...]) -> np.ndarray:

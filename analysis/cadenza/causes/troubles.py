@@ -30,6 +30,9 @@ _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
 _MOST_LINKS = 0.5  # of a node's links, what must be slow for its adapter to be
 BETWEEN = "between steps"
 _STAND_STILL = 0.03  # of its computing time, what a rank has no core for
+_COLD = 0.3  # of the time without a core, by how much a rank may then be slower
+_LEAST_VARIES = 0.01  # standard deviation of the share of a step that a rank has no core for
+_MEAN_APART = 1.128  # standard deviations, the mean distance of two normal numbers
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ def find(facts: Facts) -> list[Trouble]:
 def _slow(facts: Facts) -> Iterable[Trouble]:
     """Ranks that take longer for the same work, while they have a core."""
     cells = facts.cells
+    # Who gets its core back finds its caches cold: what that may cost is no slowness.
+    cold = np.minimum(_COLD * cells.still, np.clip(cells.run - cells.fair, 0, None))
+    cells = replace(cells, run=cells.run - cold)
     level = log_ratio(cells.run, cells.fair)
     with_core = 1 - _share_without_core(cells)
     for rank in range(len(cells.ranks)):
@@ -95,11 +101,27 @@ def _share_without_core(cells: Cells) -> np.ndarray:
 
 
 def _without_core(facts: Facts) -> Iterable[Trouble]:
+    """What all ranks lack is of all, what some lack beyond that is of these."""
     share = _share_without_core(facts.cells)
+    common = share.min(axis=0) if len(share) > 1 else np.zeros(share.shape[1])
+    active = common > _STAND_STILL
+    if active.any():
+        for rank in range(len(share)):
+            yield _trouble(NO_CORE, facts, rank, active, trend_of(active), PHASES_OF_WORK, common)
+    noise = max(_LEAST_VARIES, np.median([_varies(one) for one in share]), _varies(common))
     for rank, mine in enumerate(share):
-        active = mine > _STAND_STILL
-        if active.any():
-            yield _trouble(NO_CORE, facts, rank, active, trend_of(active), PHASES_OF_WORK, mine)
+        others = np.delete(share, rank, axis=0).min(axis=0) if len(share) > 1 else common
+        for one in patterns(mine - others, max(noise, _varies(mine))):
+            if one.level[one.active].mean() > _STAND_STILL:
+                yield _trouble(NO_CORE, facts, rank, one.active, one.trend, PHASES_OF_WORK,
+                               np.clip(mine - common, 0, one.level))
+
+
+def _varies(series: np.ndarray) -> float:
+    """Standard deviation of a step, whatever pattern the series has: from steps one, two and three
+    apart."""
+    apart = [np.abs(series[lag:] - series[:-lag]) for lag in (1, 2, 3) if len(series) > lag]
+    return min((float(one.mean()) / _MEAN_APART for one in apart), default=0.0)
 
 
 def _paused(facts: Facts) -> Iterable[Trouble]:

@@ -20,6 +20,7 @@ COLUMNS = ["kind", "members", "hosts", "phase", "cause", "since_step", "steps", 
            "sentence"]
 WORTH = 0.005  # of a step: what saves less is no verdict
 _GAP = 0.01  # of the run: a pause between two steps that is shorter is none
+_STILL = 0.5  # of that, what a rank stood still for
 _SHORT = 0.2  # quantile of the gaps that is usual
 _MAIN = 0.9  # of what is lost: where so much is in one phase, it is of that phase
 _FEW = 6  # steps that a sentence lists
@@ -32,10 +33,11 @@ def no_verdicts() -> pd.DataFrame:
 
 
 def verdicts(
-    found: Sequence[Trouble], gaps: pd.Series, replay: Callable, facts: Facts
+    found: Sequence[Trouble], gaps: pd.DataFrame, replay: Callable, facts: Facts
 ) -> pd.DataFrame:
     """@param found  troubles.find()
-    @param gaps    seconds between each step and the one before it, by step
+    @param gaps    `seconds` between each step and the one before it, by step, and how many of them
+                   each rank is known to have stood still for, by its number
     @param replay  (troubles, cases) -> seconds of all steps by case: repair.replayed()
     @returns COLUMNS, the largest saving first. `saves` is the share of a step that a repair of all
              members saves once those above it are repaired, so that the sum is what all repairs
@@ -72,19 +74,26 @@ def _saved(troubles: Sequence[Trouble], replay: Callable) -> np.ndarray:
     return saved
 
 
-def _pauses_between(gaps: pd.Series, whole: float, facts: Facts) -> list[dict]:
-    """All ranks between two steps: what a gap is longer than the shorter ones."""
-    longer = gaps - gaps.quantile(_SHORT)
+def _pauses_between(gaps: pd.DataFrame, whole: float, facts: Facts) -> list[dict]:
+    """What a gap between two steps is longer than the shorter ones. Ranks begin together: it is of
+    those that stood still for most of it, or, where none is known to have, of all."""
+    longer = gaps["seconds"] - gaps["seconds"].quantile(_SHORT)
     long = longer[longer > _GAP * whole]
-    if long.empty:
-        return []
-    ranks, seconds_lost = facts.ranks["rank"], float(long.sum())
-    steps = tuple(int(step) for step in long.index)
-    excess = {(int(ranks.iloc[0]), int(step)): float(value) for step, value in long.items()}
-    one = Trouble(PAUSED, tuple(int(rank) for rank in ranks), steps,
-                  trend_of(np.isin(facts.step_seconds.index, steps)), (BETWEEN,), excess)
-    lost = pd.Series({BETWEEN: seconds_lost})
-    return [_row(one, seconds_lost / (whole + float(gaps.sum())), lost, facts)]
+    ranks = facts.ranks["rank"].to_numpy()
+    still = gaps.reindex(columns=ranks).reindex(long.index).fillna(0.0).to_numpy()
+    those = still > _STILL * long.to_numpy()[:, None]
+    those[~those.any(axis=1)] = True
+    rows = []
+    for which in np.unique(those, axis=0):
+        mine = long[(those == which).all(axis=1)]
+        steps, members = tuple(int(step) for step in mine.index), ranks[which]
+        excess = {(int(members[0]), int(step)): float(value) for step, value in mine.items()}
+        one = Trouble(PAUSED, tuple(int(rank) for rank in members), steps,
+                      trend_of(np.isin(facts.step_seconds.index, steps)), (BETWEEN,), excess)
+        lost = float(mine.sum())
+        rows.append(_row(one, lost / (whole + float(gaps["seconds"].sum())),
+                         pd.Series({BETWEEN: lost}), facts))
+    return rows
 
 
 def _row(one: Trouble, saves: float, lost: pd.Series, facts: Facts) -> dict:

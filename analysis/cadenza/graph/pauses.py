@@ -17,6 +17,7 @@ _LEAST_NS = 50_000_000  # a pause: longer than turns at a core that others want 
 _LEAST_SHARE = 0.02  # of the step: shorter ones are not worth a word
 _SHORT_NS = 1_000_000  # what computes for less says little about the share of a core
 _READS = "data"  # category: who waits for a disk does stand still, but for a reason of its own
+_BETWEEN = ("write_step", "measure_clock", "save_checkpoint")
 COLUMNS = ["step", "phase", "rank", "category", "name", "seconds"]
 
 
@@ -105,6 +106,29 @@ def pauses(graph) -> pd.DataFrame:
         step=graph.step, rank=lanes.ranks[lanes.rank[node]], seconds=graph.pause[node] / 1e9
     )
     return frame[COLUMNS].sort_values("seconds", ascending=False, ignore_index=True)
+
+
+def stood_between_steps(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """What ranks do between a step and the one before it.
+
+    @returns step, rank, still (seconds that the rank stood still for, without a checkpoint, which
+             waits for disks), known (what all ranks had to do there takes so long)
+    """
+    begin = steps.set_index(["step", "rank"])["begin_ns"]
+    host = events[(events["lane"] == "host") & events["name"].isin(_BETWEEN)]
+    place = pd.MultiIndex.from_frame(host[["step", "rank"]])
+    host = host[host["begin_ns"].to_numpy() < begin.reindex(place).to_numpy()]
+    still = host["still_ns"].where(
+        (host["still_ns"] > _LEAST_NS) & (host["name"] != "save_checkpoint"), 0)
+    host = host.assign(name=host["name"].astype(object), still=still / 1e9,
+                       known=(host["end_ns"] - host["begin_ns"] - still) / 1e9)
+    sums = host.groupby(["step", "name", "rank"])[["still", "known"]].sum()
+    known = sums["known"].groupby(["step", "name"]).agg(["min", "max"])
+    # All begin and end these together, but for the trace, which each writes alone.
+    alone = known.index.get_level_values("name") == "write_step"
+    known = known["max"].where(alone, known["min"]).groupby("step").sum()
+    found = sums["still"].groupby(["step", "rank"]).sum().reset_index()
+    return found.assign(known=found["step"].map(known).astype(float))
 
 
 def without(graph) -> float:
