@@ -175,7 +175,7 @@ def test_who_has_less_of_its_core_by_chance_is_not_named():
     random = np.random.default_rng(5)
     found = [without_core(random.uniform(0.1, 0.3, (2, 8))) for _ in range(50)]
     assert all(one[0][0] == (0, 1) for one in found)
-    assert sum(len(one) > 1 for one in found) <= 4
+    assert sum(len(one) > 1 for one in found) <= 5  # a tenth
 
 
 def test_attention_without_a_core_is_not_slow():
