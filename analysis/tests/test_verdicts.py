@@ -158,7 +158,8 @@ def test_one_rank_lacks_its_core_for_longer_than_all_do():
     assert without_core(still) == [((1,), late, "steady", 0.5), ((0, 1), every, "steady", 0.1)]
     still[1] = 0.6
     still[0, [0, 4]] = 0.02
-    assert without_core(still) == [((1,), every, "steady", 0.5), ((0, 1), both, "intermittent", 0.1)]
+    assert without_core(still) == [((1,), every, "steady", 0.5),
+                                   ((0, 1), both, "intermittent", 0.1)]
 
 
 def test_who_has_less_of_its_core_by_chance_is_not_named():
