@@ -55,7 +55,7 @@ def find(facts: Facts) -> list[Trouble]:
     for each in (_slow(facts), _without_core(facts), _paused(facts), _late_input(facts),
                  _late_start(facts), _more_work(facts)):
         found += _in_turn(_together(list(each)))
-    return [*found, *_links(facts)]
+    return [*found, *_all_without_core(facts), *_links(facts)]
 
 
 def _slow(facts: Facts) -> Iterable[Trouble]:
@@ -100,18 +100,25 @@ def _share_without_core(cells: Cells) -> np.ndarray:
     return np.where(whole > 0, still / np.where(whole > 0, whole, 1.0), 0.0)
 
 
+def _all_without_core(facts: Facts) -> Iterable[Trouble]:
+    """What all ranks lack: on a shared machine other programs take turns at all cores."""
+    share = _share_without_core(facts.cells)
+    active = share.min(axis=0) > _STAND_STILL
+    if active.any() and len(share) > 1:
+        each = [_trouble(NO_CORE, facts, rank, active, trend_of(active), PHASES_OF_WORK,
+                         share.min(axis=0)) for rank in range(len(share))]
+        yield _joined(each)
+
+
 def _without_core(facts: Facts) -> Iterable[Trouble]:
-    """What all ranks lack is of all, what some lack beyond that is of these."""
+    """What ranks lack beyond what all of them do."""
     share = _share_without_core(facts.cells)
     common = share.min(axis=0) if len(share) > 1 else np.zeros(share.shape[1])
-    active = common > _STAND_STILL
-    if active.any():
-        for rank in range(len(share)):
-            yield _trouble(NO_CORE, facts, rank, active, trend_of(active), PHASES_OF_WORK, common)
     noise = max(_LEAST_VARIES, np.median([_varies(one) for one in share]), _varies(common))
     for rank, mine in enumerate(share):
         others = np.delete(share, rank, axis=0).min(axis=0) if len(share) > 1 else common
-        for one in patterns(mine - others, max(noise, _varies(mine))):
+        more = mine - others
+        for one in patterns(more, max(noise, _varies(more))):
             if one.level[one.active].mean() > _STAND_STILL:
                 yield _trouble(NO_CORE, facts, rank, one.active, one.trend, PHASES_OF_WORK,
                                np.clip(mine - common, 0, one.level))

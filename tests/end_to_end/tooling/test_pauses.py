@@ -14,7 +14,7 @@ cadenza = pytest.importorskip(
     "cadenza", reason="the package analysis/ is not installed here", exc_type=ImportError
 )
 sys.path.insert(0, str(harness.ROOT / "bench"))
-from benchmarks.real_faults import plant, verdicts  # noqa: E402
+from benchmarks.real_faults import plant, processes, verdicts  # noqa: E402
 
 PAUSE = 1.5  # seconds: long beside what a busy machine takes from a rank at one go
 ATTEMPTS = 4  # a pause between two steps is in no trace
@@ -40,12 +40,12 @@ def pause_in(folder, changes, victim):
     try:
         harness.wait_for_steps(process, folder / "run", 2)
         time.sleep(float(np.random.default_rng().uniform(0, 0.2)))
-        planted = plant.pause(plant.rank_processes(process.pid)[victim], PAUSE)
+        planted = plant.pause([processes.rank_processes(process.pid)[victim]], PAUSE)
         result = harness.finish(process)
     finally:
         harness.stop(process)
     assert result.code == 0, str(result)
-    return folder, {"victim": victim, **planted}
+    return folder, planted
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -56,7 +56,7 @@ def test_a_pause_of_a_real_rank_is_named(layout, corpus, tmp_path):
     for attempt in range(ATTEMPTS):
         folder, planted = pause_in(tmp_path / str(attempt), changes, victim)
         study = cadenza.Study(cadenza.open(folder / "run"))
-        place = verdicts.place_of(study, planted)
+        place = verdicts.place_of(study, planted, victim)
         if place is not None:
             break
     found = study.stragglers[study.stragglers["why"] == "paused"]
