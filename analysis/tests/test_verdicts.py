@@ -46,6 +46,13 @@ def test_one_step_beside_a_lasting_level_is_found_as_well():
     assert [one.trend for one in found] == ["steady", "once"]
 
 
+def test_a_level_that_is_raised_once_does_not_rise():
+    level = np.array([0.14, 0.2, 0.23, 0.23, 0.2, 0.56, 0.56, 0.6, 0.46])
+    found = patterns(level, 0.06)
+    assert [(one.trend, list(np.flatnonzero(one.active))) for one in found] == [
+        ("steady", [5, 6, 7, 8]), ("steady", list(range(9)))]
+
+
 def test_noise_is_nothing():
     alarms = [bool(patterns(noisy([0.0] * steps, seed), NOISE))
               for seed in range(500) for steps in (4, 24)]

@@ -54,16 +54,33 @@ def _pattern(level: np.ndarray, noise: float) -> Pattern | None:
         fits.append((ramp > 0, ramp, 2.0))
     # A level that is far above the noise varies by more than the noise.
     spread = max(noise, _LEAST / 3)
-    cost = [((level - fit) ** 2).sum() / spread**2 + price * np.log(steps + 1.0)
-            for _, fit, price in fits]
+
+    def cost_of(fits: list) -> list[float]:
+        return [float(((level - fit) ** 2).sum() / spread**2 + price * np.log(steps + 1.0))
+                for _, fit, price in fits]
+
+    cost = cost_of(fits)
     best = int(np.argmin(cost))
     active, fit, _ = fits[best]
+    if ramp is not None and fit is ramp:  # or raised once
+        raised = [_raised(level, k) for k in range(2, steps - 1)]
+        other = cost_of(raised)
+        if min(other) < cost[best]:
+            active, fit, _ = raised[int(np.argmin(other))]
+            fit = np.where(active, fit - fit[0], 0.0)
     mean = fit[active].mean() if active.any() else 0.0
     sure = mean * np.sqrt(active.sum()) > _SURE * noise
     if mean < _LEAST or not sure or cost[best] >= (level**2).sum() / spread**2:
         return None
     rises = ramp is not None and fit is ramp
     return Pattern(RISING if rises else trend_of(active), active, fit)
+
+
+def _raised(level: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """More from a step on than the level before it, which is explained once this is."""
+    active = np.arange(len(level)) >= first
+    low, high = max(level[:first].mean(), 0.0), level[first:].mean()
+    return active, np.where(active, max(high, low), low), 3.0
 
 
 def _ramp(level: np.ndarray, noise: float) -> np.ndarray | None:

@@ -79,8 +79,8 @@ def main(arguments=None):
     outside = sum("outside" in one for found in results.values() for one in found)
     failed = sum("error" in one for found in results.values() for one in found)
     others = sum(one.get("others", 0) for found in results.values() for one in found)
-    print(f"\n{outside} pauses fell between two steps, or not, and are not counted; {failed} runs "
-          f"failed. {others} further verdicts were given.")
+    print(f"\n{outside} faults fell elsewhere and are not counted; {failed} runs failed. {others} "
+          "further verdicts were given.")
     return 1 if failed else 0
 
 

@@ -13,7 +13,8 @@ _LATE = 0.05  # s: less is no late start that was planted
 
 def judge(folder, kind, truth):
     """@returns who, phase, cause and time, each whether it is right, where it was planted;
-    `outside` alone where a pause fell between two steps, or one between them into one"""
+    `outside` alone where a pause fell between two steps, one between them into one, or a late start
+    before clocks were compared"""
     study = cadenza.Study(cadenza.open(folder / "run"))
     found = study.verdicts.to_dict("records")
     rest = [one for one in found if not beside(study, kind, one)]
@@ -77,10 +78,11 @@ def of_busy_core(study, truth):
 
 def of_late_start(study, truth):
     """The steps that it began later than the other rank, which the delay before clocks are compared
-    is not: both wait for that."""
+    is not: both wait for that. None: it began none late."""
     begin = study.steps.pivot_table(index="step", columns="rank", values="begin_ns") / 1e9
     late = begin[truth["ranks"][0]] - begin.min(axis=1)
-    return BETWEEN, [[int(step) for step in study.steady_steps if late[step] > _LATE]]
+    steps = [int(step) for step in study.steady_steps if late[step] > _LATE]
+    return (BETWEEN, [steps]) if steps else None
 
 
 EXPECTED = {"pause": of_pause, "slow": lambda *_: ("", []), "late data": lambda *_: ("", []),
