@@ -15,6 +15,7 @@ STEADY, RISING, ONCE, PERIODIC, INTERMITTENT, IN_TURN = (
     "steady", "rising", "once", "periodic", "intermittent", "in turn")
 _LEAST = 0.015  # of the usual time: less is not looked for
 _SURE = 5.0  # standard deviations
+_ALIKE = 0.25  # of the worst step: others that reach it may be of the same pattern
 _MOST = 3  # patterns of a series
 _GROWS = 0.5  # of its mean level: a ramp rises by more over its steps
 
@@ -45,8 +46,9 @@ def _pattern(level: np.ndarray, noise: float) -> Pattern | None:
     hot = level > max(_LEAST, _SURE * noise)
     models = [("constant", np.ones(steps, bool), 1.0)]
     models += [("constant", np.arange(steps) >= k, 2.0) for k in range(1, steps)]
-    if hot.any():
-        models.append(("constant", hot, 1.0 + (np.diff(hot, prepend=False) & hot).sum()))
+    alike = hot & (level > _ALIKE * level.max())
+    for some in () if not hot.any() else (hot,) if hot.all() else (hot, alike):
+        models.append(("constant", some, 1.0 + (np.diff(some, prepend=False) & some).sum()))
     fits = [(active, np.where(active, level[active].mean(), 0.0), price)
             for _, active, price in models]
     ramp = _ramp(level, noise)

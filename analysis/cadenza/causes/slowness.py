@@ -31,7 +31,8 @@ class Cells:
     run: np.ndarray  # with a core, without pauses
     fair: np.ndarray  # what that usually takes
     still: np.ndarray  # without a core, but for pauses
-    noise: np.ndarray  # (phases,): standard deviation of log(run / fair) where nothing is wrong
+    noise: np.ndarray  # (phases,): standard deviation of log(run / fair) where nothing is wrong, or
+    # what follows from how operations differ among themselves, if that is more
     alone: np.ndarray  # ranks whose work no other rank does: only a machine file tells their pace
 
 
@@ -67,9 +68,11 @@ def cells(
     level = log_ratio(run.sum(axis=0), usual.sum(axis=0))
     healthy = lowest_mode(np.where(run.sum(axis=0) > 0, level, np.nan).ravel())
     healthy = healthy.reshape(level.shape)
-    return Cells(ranks, steps, run, usual, summed(rows["still"].to_numpy()),
-                 np.array([_spread(log_ratio(*pair)[healthy])
-                           for pair in zip(run, usual, strict=True)]),
+    chance = np.sqrt(summed(rows["variance"].to_numpy())) / np.where(run > 0, run, np.inf)
+    noise = [max(_spread(log_ratio(*pair)[healthy]), float(np.median(by_chance[healthy])))
+             if healthy.any() else _LEAST_NOISE
+             for *pair, by_chance in zip(run, usual, chance, strict=True)]
+    return Cells(ranks, steps, run, usual, summed(rows["still"].to_numpy()), np.array(noise),
                  np.setdiff1d(ranks, rows["rank"].to_numpy()[shared]))
 
 

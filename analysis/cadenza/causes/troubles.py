@@ -26,6 +26,7 @@ _NOTICED = 0.015  # of what is usual
 _LATE = 0.01  # of a step: a rank that begins later, or reads for longer, is late
 _ALWAYS = 6.0  # standard errors by which a rank has more work than its peers, in every step
 _MORE = 0.08  # of its peers' work: less more is not worth a word
+_TURN = 0.25  # of the largest, what a turn of one rank must be
 _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
 _MOST_LINKS = 0.5  # of a node's links, what must be slow for its adapter to be
 BETWEEN = "between steps"
@@ -237,6 +238,8 @@ def _joined(group: list[Trouble]) -> Trouble:
 def _in_turn(each: list[Trouble]) -> list[Trouble]:
     """Those that have it now and then, each at other times, as one: of two each more than once."""
     turns = [one for one in each if one.trend in (ONCE, PERIODIC, INTERMITTENT)]
+    size = [float(np.mean(list(one.excess.values()))) for one in turns]
+    turns = [one for one, much in zip(turns, size, strict=True) if much >= _TURN * max(size)]
     steps = [step for one in turns for step in one.steps]
     ranks = [rank for one in turns for rank in one.members]
     alone = len(set(steps)) == len(steps)
