@@ -482,7 +482,7 @@ class Study:
         """Seconds between each steady step and the one before it that nothing recorded explains, of
         the rank with the least, by step, and how many of them each rank is known to have stood
         still for. What others have more of is their late start: no two clocks are compared."""
-        windows, stood = self._gap_windows, self._frame("stood_between")
+        windows, stood = self._gap_windows, stood_between_steps(self._frame("outside"))
         gaps = (windows["end_ns"] - windows["begin_ns"]).groupby(windows["step"]).min() / 1e9
         known = stood.groupby("step")["known"].first().reindex(gaps.index).fillna(0.0)
         still = stood.pivot_table(index="step", columns="rank", values="still")
@@ -532,7 +532,6 @@ _OF_EVENTS = {
     "outside": lambda s, e: outside_steps(e, s._steps_of(e)),
     "loads": lambda s, e: operation_loads(e, s.ranks),
     "operation_times": lambda s, e: operation_times(e),
-    "stood_between": lambda s, e: stood_between_steps(e, s.steps),
     "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),
     "attention_passes": lambda s, e: pass_imbalance(stage_work(e, s._pipelines), s._pipelines),
 }

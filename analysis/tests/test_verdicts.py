@@ -15,6 +15,7 @@ from cadenza.causes.troubles import Facts, find
 from cadenza.causes.verdicts import verdicts
 from cadenza.graph.graph import build
 from cadenza.graph.pauses import stood_between_steps
+from cadenza.time.between import outside_steps
 
 NOISE = 0.005
 
@@ -259,7 +260,7 @@ def test_what_ranks_do_between_two_steps_is_no_pause():
         does(0, "progress", 1210, 1300, still=80),  # in the step
     ])
     steps = pd.DataFrame({"rank": [0, 1], "step": 4, "begin_ns": 1_203_000_000})
-    found = stood_between_steps(events, steps).set_index("rank")
+    found = stood_between_steps(outside_steps(events, steps)).set_index("rank")
     assert found["still"].to_dict() == {0: 0.0, 1: 0.4}
     assert found["known"].tolist() == pytest.approx([0.001 + 0.5 + 0.02] * 2)
 

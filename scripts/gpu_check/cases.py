@@ -32,9 +32,9 @@ SANITIZER_SECONDS = 90  # of each
 # first backward pass. Registers, shared memory and stalls are in its sections by name.
 COUNTED = {"heads": 64, "kv_heads": 8, "head_dim": 128, "documents": [32768], "pass": "backward",
            "dtype": "bfloat16", "kernel": "sm90"}
-COUNTED_WORDS = ["--heads", 64, "--kv-heads", 8, "--head-dim", 128, "--documents", 32768, "--pass",
-                 "backward", "--dtype", "bfloat16", "--kernel", "sm90", "--warm-up", 1,
-                 "--repetitions", 1]
+COUNTED_WORDS = ["--warm-up", 1, "--repetitions", 1,
+                 *(word for key, value in COUNTED.items() for word in (
+                     f"--{key.replace('_', '-')}", value if key != "documents" else value[0]))]
 COUNTERS = ["--target-processes", "application-only", "--csv", "--page", "details",
             "--kernel-name", "regex:run_units", "--launch-skip", "3", "--launch-count", "2",
             *(word for section in ("SpeedOfLight", "LaunchStats", "Occupancy", "WarpStateStats")

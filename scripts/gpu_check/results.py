@@ -92,14 +92,14 @@ def tables(parts):
         yield f"tracing, {kernel}: {100 * share:+.2f} % of a step"
     for grid, figures in counters.items():
         if grid.endswith("Gradient"):
-            yield f"{grid}: " + ", ".join(f"{name} {figures[name]}" for name in COUNTED
+            yield f"{grid}: " + ", ".join(f"{name} {figures[name]}" for name in SHOWN
                                           if name in figures)
     skipped = {**step.get("skipped", {}), **attention.get("skipped", {})}
     yield from (f"not measured: {name}: {reason}" for name, reason in skipped.items())
 
 
 # Of ncu's metrics, those that a line shows.
-COUNTED = ("Duration", "Compute (SM) Throughput", "Memory Throughput", "Registers Per Thread",
+SHOWN = ("Duration", "Compute (SM) Throughput", "Memory Throughput", "Registers Per Thread",
            "Achieved Occupancy")
 
 

@@ -42,40 +42,44 @@ def patterns(level: np.ndarray, noise: float) -> list[Pattern]:
 
 
 def _pattern(level: np.ndarray, noise: float) -> Pattern | None:
-    steps = len(level)
-    hot = level > max(_LEAST, _SURE * noise)
-    models = [("constant", np.ones(steps, bool), 1.0)]
-    models += [("constant", np.arange(steps) >= k, 2.0) for k in range(1, steps)]
-    alike = hot & (level > _ALIKE * level.max())
-    for some in () if not hot.any() else (hot,) if hot.all() else (hot, alike):
-        models.append(("constant", some, 1.0 + (np.diff(some, prepend=False) & some).sum()))
-    fits = [(active, np.where(active, level[active].mean(), 0.0), price)
-            for _, active, price in models]
-    ramp = _ramp(level, noise)
-    if ramp is not None:
-        fits.append((ramp > 0, ramp, 2.0))
+    """The one that explains most, where it is more than noise."""
     # A level that is far above the noise varies by more than the noise.
     spread = max(noise, _LEAST / 3)
 
-    def cost_of(fits: list) -> list[float]:
-        return [float(((level - fit) ** 2).sum() / spread**2 + price * np.log(steps + 1.0))
-                for _, fit, price in fits]
+    def cost(one: tuple) -> float:
+        _, fit, price = one
+        return ((level - fit) ** 2).sum() / spread**2 + price * np.log(len(level) + 1.0)
 
-    cost = cost_of(fits)
-    best = int(np.argmin(cost))
-    active, fit, _ = fits[best]
-    if ramp is not None and fit is ramp:  # or raised once
-        raised = [_raised(level, k) for k in range(2, steps - 1)]
-        other = cost_of(raised)
-        if min(other) < cost[best]:
-            active, fit, _ = raised[int(np.argmin(other))]
-            fit = np.where(active, fit - fit[0], 0.0)
+    fits = _constant(level, noise)
+    ramp = _ramp(level, noise)
+    if ramp is not None:
+        fits.append((ramp > 0, ramp, 2.0))
+    best = min(fits, key=cost)
+    active, fit, _ = best
+    rises = fit is ramp
+    if rises:  # or is raised once
+        raised = min((_raised(level, k) for k in range(2, len(level) - 1)), key=cost)
+        if cost(raised) < cost(best):
+            rises, active = False, raised[0]
+            fit = np.where(active, raised[1] - raised[1][0], 0.0)
     mean = fit[active].mean() if active.any() else 0.0
     sure = mean * np.sqrt(active.sum()) > _SURE * noise
-    if mean < _LEAST or not sure or cost[best] >= (level**2).sum() / spread**2:
+    if mean < _LEAST or not sure or cost(best) >= (level**2).sum() / spread**2:
         return None
-    rises = ramp is not None and fit is ramp
     return Pattern(RISING if rises else trend_of(active), active, fit)
+
+
+def _constant(level: np.ndarray, noise: float) -> list[tuple[np.ndarray, np.ndarray, float]]:
+    """Models of one level in some steps: which, what it is in each step, and their price. The steps
+    are all, those from one on, or those that stand out, or stand out as the worst one does."""
+    steps = np.arange(len(level))
+    hot = level > max(_LEAST, _SURE * noise)
+    some = [(steps >= first, 1.0 + (first > 0)) for first in steps]
+    if hot.any():
+        alike = hot if hot.all() else hot & (level > _ALIKE * level.max())
+        some += [(which, 1.0 + (np.diff(which, prepend=False) & which).sum())
+                 for which in (hot, alike)]
+    return [(active, np.where(active, level[active].mean(), 0.0), price) for active, price in some]
 
 
 def _raised(level: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray, float]:

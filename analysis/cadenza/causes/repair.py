@@ -13,6 +13,7 @@ import numpy as np
 
 from cadenza.graph.graph import StepGraph
 from cadenza.graph.lanes import COMPUTE
+from cadenza.graph.pauses import taken_off
 from cadenza.links.slow import SlowLink
 from cadenza.links.what_if import earlier_transfers
 from cadenza.read.machine import Machine
@@ -68,18 +69,8 @@ def _saved(graph: StepGraph, trouble: Trouble, machine: Machine | None) -> tuple
     if trouble.cause == LINK:
         return nothing, nothing, earlier_transfers(graph, machine, trouble.links)
     if trouble.cause == PAUSED:
-        return _without_pauses(graph, trouble.members)
+        return taken_off(graph, np.array(trouble.members))
     return _of_operations(graph, trouble), nothing, no_transfer
-
-
-def _without_pauses(graph: StepGraph, members: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    world = graph.lanes.ranks[graph.lanes.rank]
-    pause = np.where(np.isin(world, members), graph.pause, 0.0)
-    works = graph.own > 0
-    # What others' pauses held up is not told apart by who held it up.
-    all_of_them = set(world[graph.pause > 0].tolist()) <= set(members)
-    held = graph.held if all_of_them else np.zeros(len(graph.held))
-    return np.where(works, pause, 0.0), np.where(works, 0.0, pause), held
 
 
 def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:
@@ -121,7 +112,7 @@ def _of(graph: StepGraph, phases: tuple[str, ...]) -> np.ndarray:
 def gains(seconds: np.ndarray, cases: np.ndarray) -> np.ndarray:
     """How much each repair saves where it is the first, and where it is the last: the mean.
 
-    @param seconds  (cases,) sums over the steps of `orders()`
+    @param seconds  (cases,) sums over the steps, of the cases of first_and_last()
     """
     count = cases.shape[1]
     alone = seconds[0] - seconds[1 : count + 1]

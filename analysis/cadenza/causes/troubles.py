@@ -86,9 +86,8 @@ def _slow(facts: Facts) -> Iterable[Trouble]:
 
 
 def _is_slow(level: np.ndarray, noise: float) -> bool:
-    mean = level.mean() * np.sqrt(len(level))
-    return bool(level.max() > max(_NOTICED, _SURE * noise)
-                or (level.mean() > _NOTICED and mean > _SURE * noise))
+    mean, error = level.mean(), noise / np.sqrt(len(level))
+    return bool(level.max() > max(_NOTICED, _SURE * noise) or mean > max(_NOTICED, _SURE * error))
 
 
 def _excess(cells: Cells, phase: int, rank: int) -> float:
@@ -104,11 +103,11 @@ def _share_without_core(cells: Cells) -> np.ndarray:
 def _all_without_core(facts: Facts) -> Iterable[Trouble]:
     """What all ranks lack: on a shared machine other programs take turns at all cores."""
     share = _share_without_core(facts.cells)
-    active = share.min(axis=0) > _STAND_STILL
+    common = share.min(axis=0)
+    active = common > _STAND_STILL
     if active.any() and len(share) > 1:
-        each = [_trouble(NO_CORE, facts, rank, active, trend_of(active), PHASES_OF_WORK,
-                         share.min(axis=0)) for rank in range(len(share))]
-        yield _joined(each)
+        yield _joined([_trouble(NO_CORE, facts, rank, active, trend_of(active), PHASES_OF_WORK,
+                                common) for rank in range(len(share))])
 
 
 def _without_core(facts: Facts) -> Iterable[Trouble]:
@@ -133,22 +132,19 @@ def _varies(series: np.ndarray) -> float:
 
 
 def _paused(facts: Facts) -> Iterable[Trouble]:
-    cells, paused = facts.cells, facts.paused
-    for rank in sorted(set(paused["rank"])):
-        mine = paused[paused["rank"] == rank]
-        seconds = mine.groupby("step")["seconds"].sum().reindex(cells.steps).fillna(0.0).to_numpy()
+    paused = facts.paused
+    for rank, seconds in enumerate(_by_rank_and_step(facts, paused, "seconds")):
         active = seconds > _LEAST * facts.step_seconds.mean()
         if active.any():
-            phases = tuple(sorted(set(mine["phase"])))
-            yield _trouble(PAUSED, facts, int(np.searchsorted(cells.ranks, rank)), active,
-                           trend_of(active), phases, seconds)
+            mine = paused.loc[paused["rank"] == facts.cells.ranks[rank], "phase"]
+            yield _trouble(PAUSED, facts, rank, active, trend_of(active),
+                           tuple(sorted(set(mine))), seconds)
 
 
 def _late_input(facts: Facts) -> Iterable[Trouble]:
     """Ranks that read their documents for longer than is usual."""
-    cells, reads = facts.cells, facts.loads[facts.loads["category"] == "data"]
-    seconds = reads.pivot_table(index="rank", columns="step", values="seconds", aggfunc="sum")
-    seconds = seconds.reindex(index=cells.ranks, columns=cells.steps).fillna(0.0).to_numpy()
+    reads = facts.loads[facts.loads["category"] == "data"]
+    seconds = _by_rank_and_step(facts, reads, "seconds")
     late = np.clip(seconds - np.quantile(seconds, 0.25), 0, None)
     yield from _seconds(INPUT, facts, late, ("forward",))
 
@@ -156,13 +152,18 @@ def _late_input(facts: Facts) -> Iterable[Trouble]:
 def _late_start(facts: Facts) -> Iterable[Trouble]:
     """Ranks end a step together: whose own step is shorter began it later. So no two clocks are
     compared, which may be apart."""
-    cells = facts.cells
-    took = facts.steps.assign(took=facts.steps["end_ns"] - facts.steps["begin_ns"])
-    took = took.pivot_table(index="rank", columns="step", values="took")
-    took = took.reindex(index=cells.ranks, columns=cells.steps)
-    late = (took.max() - took).fillna(0.0).to_numpy() / 1e9
+    steps = facts.steps.assign(took=facts.steps["end_ns"] - facts.steps["begin_ns"])
+    took = _by_rank_and_step(facts, steps, "took")
+    late = np.where(took > 0, took.max(axis=0) - took, 0.0) / 1e9
     usual = np.median(late[late <= np.quantile(late, 0.75)])
     yield from _seconds(LATE_START, facts, np.clip(late - usual, 0, None), (BETWEEN,))
+
+
+def _by_rank_and_step(facts: Facts, frame: pd.DataFrame, column: str) -> np.ndarray:
+    """Sums of a column, 0 where there is none: (ranks, steps)."""
+    sums = frame.pivot_table(index="rank", columns="step", values=column, aggfunc="sum")
+    sums = sums.reindex(index=facts.cells.ranks, columns=facts.cells.steps)
+    return sums.astype(float).fillna(0.0).to_numpy()
 
 
 def _seconds(
@@ -247,7 +248,7 @@ def _in_turn(each: list[Trouble]) -> list[Trouble]:
     if few or not alone or len(set(ranks)) < 2:
         return each
     excess = {place: value for one in turns for place, value in one.excess.items()}
-    phases = tuple(p for p in dict.fromkeys(p for one in turns for p in one.phases))
+    phases = tuple(dict.fromkeys(phase for one in turns for phase in one.phases))
     joined = replace(turns[0], members=tuple(sorted(set(ranks))), steps=tuple(sorted(steps)),
                      trend=IN_TURN, excess=excess, phases=phases)
     return [*(one for one in each if one not in turns), joined]
@@ -289,8 +290,7 @@ def _links(facts: Facts) -> list[Trouble]:
 def _adapter(facts: Facts, slow: list[SlowLink]) -> tuple[set[int], list[SlowLink]]:
     """The ranks of the node whose links to others explain most of the slow ones, and these; none
     where several nodes do so equally well."""
-    host = facts.ranks.set_index("rank")["host"]
-    own = {name: set(host.index[host == name]) for name in host.unique()}
+    own = ranks_of_hosts(facts.ranks)
     if len(own) < 2:
         return set(), []
     many = {name: _explained(facts, members, slow) for name, members in own.items()}
@@ -299,6 +299,11 @@ def _adapter(facts: Facts, slow: list[SlowLink]) -> tuple[set[int], list[SlowLin
         return set(), []
     best = own[order[0]]
     return best, [link for link in slow if any(_crosses(best, pair) for pair in link.pairs)]
+
+
+def ranks_of_hosts(ranks: pd.DataFrame) -> dict[str, set[int]]:
+    """@param ranks  Run.ranks()"""
+    return {str(host): set(mine) for host, mine in ranks.groupby("host", sort=False)["rank"]}
 
 
 def _explained(facts: Facts, members: set[int], slow: list[SlowLink]) -> tuple[int, float]:

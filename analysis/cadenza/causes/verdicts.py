@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.causes.patterns import IN_TURN, ONCE, PERIODIC, RISING, STEADY, trend_of
-from cadenza.causes.troubles import BETWEEN, Facts, lost_by_phase
+from cadenza.causes.troubles import BETWEEN, Facts, lost_by_phase, ranks_of_hosts
 from cadenza.causes.repair import (
     INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble, first_and_last, gains, in_order,
 )
@@ -113,8 +113,8 @@ def _row(one: Trouble, saves: float, lost: pd.Series, facts: Facts) -> dict:
 def _kind(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
     """And how the members are called."""
     members, host = set(one.members), ranks.set_index("rank")["host"]
-    own = {name: set(host.index[host == name]) for name in host.unique()}
-    node = next((str(name) for name, of in own.items()
+    own = ranks_of_hosts(ranks)
+    node = next((name for name, of in own.items()
                  if of == members and len(own) > 1 and len(of) > 1), "")
     text = ranks_of(one.members)
     if one.cause == LINK:

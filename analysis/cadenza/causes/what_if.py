@@ -17,7 +17,7 @@ from cadenza.graph.pauses import pauses, without
 
 _MOST_RANKS = 16  # scenarios of single ranks: those that lose most
 _SLOWER = 1.01  # than the median by less than this is no difference
-WORTH = 0.001  # of a step: a rank or a link that costs less is only counted
+_WORTH = 0.001  # of a step: a rank that costs less is not shown
 COMMUNICATION_FREE = "communication free"
 _OF_ALL = (  # scenario, rank, explanation
     ("as recorded", -1, "the recorded durations, replayed"),
@@ -107,12 +107,9 @@ def over_steps(found: pd.DataFrame, mean_seconds: float) -> pd.DataFrame:
     return pd.concat([frame[first], causes], ignore_index=True)
 
 
-def worth(frame: pd.DataFrame, least: float = WORTH) -> pd.Series:
-    """Of rows of what_if() or over_steps(), whether they save enough to be shown.
-
-    @param least  share of a step
-    """
-    return frame["saved_seconds"] >= least * (frame["seconds"] + frame["saved_seconds"])
+def worth(frame: pd.DataFrame) -> pd.Series:
+    """Of rows of what_if() or over_steps(), whether they save enough to be shown."""
+    return frame["saved_seconds"] >= _WORTH * (frame["seconds"] + frame["saved_seconds"])
 
 
 def _usual(saved: pd.Series) -> int:

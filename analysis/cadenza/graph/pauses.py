@@ -108,19 +108,17 @@ def pauses(graph) -> pd.DataFrame:
     return frame[COLUMNS].sort_values("seconds", ascending=False, ignore_index=True)
 
 
-def stood_between_steps(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+def stood_between_steps(outside: pd.DataFrame) -> pd.DataFrame:
     """What ranks do between a step and the one before it.
 
+    @param outside  between.outside_steps()
     @returns step, rank, still (seconds that the rank stood still for, without a checkpoint, which
              waits for disks), known (what all ranks had to do there takes so long)
     """
-    begin = steps.set_index(["step", "rank"])["begin_ns"]
-    host = events[(events["lane"] == "host") & events["name"].isin(_BETWEEN)]
-    place = pd.MultiIndex.from_frame(host[["step", "rank"]])
-    host = host[host["begin_ns"].to_numpy() < begin.reindex(place).to_numpy()]
+    host = outside[outside["name"].isin(_BETWEEN)]
     still = host["still_ns"].where(
         (host["still_ns"] > _LEAST_NS) & (host["name"] != "save_checkpoint"), 0)
-    host = host.assign(name=host["name"].astype(object), still=still / 1e9,
+    host = host.assign(still=still / 1e9,
                        known=(host["end_ns"] - host["begin_ns"] - still) / 1e9)
     sums = host.groupby(["step", "name", "rank"])[["still", "known"]].sum()
     known = sums["known"].groupby(["step", "name"]).agg(["min", "max"])
@@ -131,12 +129,20 @@ def stood_between_steps(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFra
     return found.assign(known=found["step"].map(known).astype(float))
 
 
+def taken_off(graph, members: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """ns that the graph's `own`, `rest` and `transfer` would have less, had some ranks not stood
+    still. @param members  world ranks"""
+    world = graph.lanes.ranks[graph.lanes.rank]
+    pause = np.where(np.isin(world, members), graph.pause, 0.0)
+    works = graph.own > 0
+    # What pauses held up is not told apart by who held it up.
+    all_of_them = np.isin(world[graph.pause > 0], members).all()
+    held = graph.held if all_of_them else np.zeros(len(graph.held))
+    return np.where(works, pause, 0.0), np.where(works, 0.0, pause), held
+
+
 def without(graph) -> float:
     """Seconds of the step, had no rank stood still."""
-    works = graph.own > 0
-    seconds = graph.replayed_seconds(
-        own=graph.own - np.where(works, graph.pause, 0),
-        rest=graph.rest - np.where(works, 0, graph.pause),
-        transfer=graph.transfer - graph.held,
-    )
+    own, rest, transfer = taken_off(graph, graph.lanes.ranks)
+    seconds = graph.replayed_seconds(graph.own - own, graph.rest - rest, graph.transfer - transfer)
     return float(seconds[0])

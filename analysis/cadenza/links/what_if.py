@@ -81,14 +81,15 @@ def _save_messages(
         usual = frame["bytes"].to_numpy() / rate * 1e9
     frame = frame.assign(alone=np.where(share < 1, usual, alone),
                          took=frame["there_ns"] - frame["ready_ns"])
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
+        if number > 0:
+            ready = graph.ready_after(graph.transfer - by_event[graph.meetings.end_event])
+            frame = frame.assign(ready_ns=ready[frame["message"]])
+            frame = frame.sort_values("ready_ns", kind="stable")
         there = Ports(frame, machine).there(frame[["alone"]].to_numpy())[:, 0]
         saved = np.zeros(int(frame["message"].max()) + 1)
         saved[frame["message"]] = frame["took"] - (there - frame["ready_ns"])
         by_event[ends["event"]] = saved[ends["message"]]
-        ready = graph.ready_after(graph.transfer - by_event[graph.meetings.end_event])
-        frame = frame.assign(ready_ns=ready[frame["message"]])
-        frame = frame.sort_values("ready_ns", kind="stable")
     return by_event
 
 

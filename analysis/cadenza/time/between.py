@@ -17,7 +17,7 @@ CAUSE_NAMES = {"checkpoint": "checkpoints", "data": "data", "plan": "plans", "tr
 _CATEGORIES = {"checkpoint": "checkpoint", "data": "data", "plan": "plan",
                "trace_overhead": "trace"}
 _CLOCK = "measure_clock"  # for the trace, too
-_COLUMNS = ["rank", "step", "cause", "begin_ns", "end_ns"]
+_COLUMNS = ["rank", "step", "cause", "name", "begin_ns", "end_ns", "still_ns"]
 _WIDEST = 2**62  # ns, of all gaps one behind the other
 
 
@@ -45,11 +45,13 @@ def outside_steps(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
     @param events  of one step or more
     @param steps   Run.steps()
-    @returns rank, step, cause, begin_ns, end_ns
+    @returns rank, step, cause, name, begin_ns, end_ns, still_ns
     """
     clock = one_of(events["name"], _CLOCK)
     rows = np.flatnonzero(one_of(events["category"], *_CATEGORIES) | clock)
-    found = rows_of(events, rows, ["rank", "step", "category", "begin_ns", "end_ns"])
+    columns = ["rank", "step", "category", "name", "begin_ns", "end_ns", "still_ns"]
+    found = rows_of(events, rows, columns)
+    found["name"] = found["name"].astype(object)
     found["cause"] = found["category"].astype(object).map(_CATEGORIES).mask(clock[rows], "trace")
     opens = steps[["rank", "step", "begin_ns"]].rename(columns={"begin_ns": "opens_ns"})
     found = found.merge(opens, on=["rank", "step"])
