@@ -13,4 +13,15 @@ inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) fail(ExitCode::internal, "{}: {}", what, cudaGetErrorString(status));
 }
 
+/// Whether what a query (cudaEventQuery, cudaStreamQuery) asked for has ended.
+/// @throws Error(internal) as check() does
+inline bool has_ended(cudaError_t status, const char* what) {
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // so that the next launch does not report it
+    return false;
+  }
+  check(status, what);
+  return true;
+}
+
 }  // namespace cadenza::kernels::device

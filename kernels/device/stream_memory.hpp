@@ -31,10 +31,8 @@ class RingStream {
     check(cudaEventRecord(events_[half], Device().cuda_stream()), "cudaEventRecord");
   }
   void wait(bool half) const {
-    const cudaError_t status = cudaEventQuery(events_[half]);
-    if (status != cudaErrorNotReady) return check(status, "tasks of attention");
-    static_cast<void>(cudaGetLastError());  // so that the next launch does not report it
-    fence();  // watched; copies of megabytes ago have nearly always run
+    // Copies of megabytes ago have nearly always run. The fence is watched.
+    if (!has_ended(cudaEventQuery(events_[half]), "tasks of attention")) fence();
   }
 
  private:

@@ -24,12 +24,7 @@ void check(cudaError_t status) {
 }
 
 bool has_ended(cudaError_t status) {
-  if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // so that the next launch does not report it
-    return false;
-  }
-  check(status);
-  return true;
+  return kernels::device::has_ended(status, "the device");
 }
 
 class Mark {
