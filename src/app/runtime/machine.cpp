@@ -312,16 +312,16 @@ constexpr std::array<PeakProduct, 9> kProducts = {{{256, 256},
                                                    {2048, 2048},
                                                    {8192, 2048},
                                                    {4096, 4096}}};
-constexpr double kLongest = 0.015;  // seconds of one product
-constexpr double kEnough = 0.02;    // seconds of all repetitions of one
-constexpr int kLeast = 3;           // the first may prepare what later ones use
+constexpr double kLongestProduct = 0.015;  // seconds of one product
+constexpr double kEnough = 0.02;           // seconds of all repetitions of one
+constexpr int kLeast = 3;                  // the first may prepare what later ones use
 
 }  // namespace
 
 double peak_rate(const std::function<double(const PeakProduct&)>& seconds) {
   double peak = 0;
   for (const PeakProduct& product : kProducts) {
-    if (product.flops() > peak * kLongest && peak > 0) break;
+    if (product.flops() > peak * kLongestProduct && peak > 0) break;
     double spent = 0;
     for (int repetition = 0; repetition < kLeast || spent < kEnough; ++repetition) {
       const double once = seconds(product);

@@ -8,10 +8,10 @@
 namespace cadenza::exec {
 namespace {
 
-constexpr int kTag = 2000;
+constexpr int kPipelineTag = 2000;
 
 int tag_of(const program::Instruction& instruction) {
-  return kTag + (instruction.pass == program::Pass::backward ? 1 : 0);
+  return kPipelineTag + (instruction.pass == program::Pass::backward ? 1 : 0);
 }
 
 }  // namespace
