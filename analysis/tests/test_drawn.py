@@ -26,14 +26,15 @@ def shares_drawn(bars, duration):
 @pytest.fixture
 def tensor_run(tmp_path):
     """Dense operations of 1 000 ns, in each of which the tensor group sums for 620 ns; a long
-    operation without; and a quarter in which nothing is recorded."""
+    operation without, which had no core for a third of its time; and a quarter in which nothing is
+    recorded."""
     inner = {"name": "tensor_all_reduce"}
     events = []
     for number in range(300):
         begin = 1000 * number
         events += [(0, DENSE, begin, begin + 1000),
                    (0, COLLECTIVE, begin + 200, begin + 820, inner)]
-    events.append((0, DENSE, 300_000, 450_000))
+    events.append((0, DENSE, 300_000, 450_000, {"still_ns": 50_000}))
     return cadenza.Study(cadenza.open(write_run(
         tmp_path / "r", [Rank(r, events, [(0, 0, 600_000)]) for r in range(2)])))
 
@@ -45,6 +46,7 @@ def test_each_part_has_its_share(tensor_run, columns):
     drawn = shares_drawn(made.bars, made.duration_ns)
     parts = study.parts[study.parts["rank"] == 0].iloc[0]
     assert parts["communication"] > 0.2 * parts["window"]
+    assert parts["no_core"] == 50_000
     for part in PARTS:
         share = parts[part] / parts["window"]
         assert drawn.get(PART_NAMES[part], 0.0) == pytest.approx(share, abs=0.01), part

@@ -5,6 +5,7 @@ import pytest
 from conftest import HAND, by_rank, parts_of, two_ranks
 from trace_files import (
     ATTENTION,
+    COLLECTIVE,
     DENSE,
     NON_BLOCKING,
     OPTIMIZER,
@@ -61,6 +62,7 @@ def test_parts_sum_to_the_step_on_random_traces(tmp_path):
                     "phase": int(rng.integers(0, 5)),
                     "microbatch": int(rng.integers(-1, 2)),
                     "name_id": int(rng.integers(0, 12)),
+                    "still_ns": int(rng.integers(-1, 150)),
                 }
                 events.append((0, int(rng.integers(0, 15)), begin, begin + size, options))
             ranks.append(Rank(number, events, [(0, 0, 900)], place=(0, number, 0)))
@@ -86,11 +88,28 @@ def test_computing_counts_before_waiting(tmp_path):
             table[kind, max(begin, 0) : max(begin + size, 0)] = True
         row = parts_of(write_run(tmp_path / str(case), [Rank(0, events, [(0, 0, 500)])])).iloc[0]
         taken = np.zeros(500, bool)
-        parts = [part for part in PARTS[:-1] if part != "tensor_parallel_wait"]  # needs partners
+        # Those two need partners, and a time for which the rank stood still.
+        parts = [part for part in PARTS[:-1] if part not in ("tensor_parallel_wait", "no_core")]
         for kind, name in enumerate(parts):
             assert row[name] == (table[kind] & ~taken).sum(), (case, name)
             taken |= table[kind]
         assert row["other"] == (~taken).sum()
+
+
+def test_what_a_computation_had_no_core_for_is_a_part_of_its_own(tmp_path):
+    """Of a dense operation around a collective its own 60 ns are counted, whichever they are;
+    waiting ranks and messages lose none, and no more is lost than there was."""
+    rank = Rank(0, [
+        (0, DENSE, 0, 100, {"still_ns": 45}),
+        (0, COLLECTIVE, 30, 70, {"name": "tensor_all_reduce", "still_ns": 9}),
+        (0, ATTENTION, 100, 200, {"still_ns": 1000}),
+        (0, WAIT, 200, 300, {"name": "wait_for_ranks", "still_ns": 80}),
+        (0, OPTIMIZER, 300, 400, {"still_ns": 0}),
+    ], [(0, 0, 450)])
+    row = parts_of(write_run(tmp_path / "a", [rank])).iloc[0]
+    found = {part: int(row[part]) for part in PARTS if row[part]}
+    assert found == {"compute_dense": 15, "no_core": 145, "optimizer": 100, "communication": 40,
+                     "data_parallel_wait": 100, "other": 50}
 
 
 def test_totals_and_step_times(run_folder):

@@ -9,11 +9,10 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.time.axis import OneAxis
 from cadenza.read.columns import one_of
-from cadenza.time.pieces import PARTS, PRECEDENCE, lane_pieces
+from cadenza.time.pieces import BUSY, PARTS, PRECEDENCE, lane_pieces
 
 __all__ = ["BUSY", "LOST", "PARTS", "rank_totals", "step_times", "time_parts"]
 
-BUSY = ("compute_attention", "compute_dense", "compute_other", "optimizer")
 LOST = tuple(part for part in PARTS if part not in BUSY)
 
 
@@ -26,6 +25,7 @@ def time_parts(
     """Every nanosecond of every rank's step, assigned once.
 
     - `compute_attention`, `compute_dense`, `compute_other`, `optimizer`: the rank computes.
+    - `no_core`: it would compute, but is stopped, swapped out or waits for a core (still_ns).
     - `communication`: it does nothing but move data (exposed communication): the part of a blocking
       operation in which all partners were there, and collectives inside a dense operation.
     - `attention_wait`: it waits for inputs or results of core attention that are not ready.

@@ -26,6 +26,7 @@ PARTS = (
     "compute_dense",
     "compute_other",
     "optimizer",
+    "no_core",
     "communication",
     "attention_wait",
     "pipeline_bubble",
@@ -33,6 +34,7 @@ PARTS = (
     "data_parallel_wait",
     "other",
 )
+BUSY = PARTS[:4]
 # `inside` is a collective in the middle of a dense operation, which does not compute meanwhile;
 # nor does it while it waits there for the others of its tensor group.
 _NAMES = ("inside", *PARTS)
@@ -48,6 +50,8 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     - Of nested events of a lane the innermost counts.
     - A blocking communication, and a wait for one, is a wait until the partners are there and a
       transfer after that.
+    - A computation is without a core first, for as long as it stood still, and computes after that:
+      a trace has the length of that time, not its place.
     - A non-blocking message, from post to completion, only holds the time in which data could move:
       what of it blocked the rank is in an explicit wait event.
 
@@ -66,11 +70,12 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     blocking = np.flatnonzero(~messages)
     begin, end = (events[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
     cut, owner = intervals.innermost_of_lanes(
-        begin[blocking], end[blocking], _lane_number(events)[blocking]
+        begin[blocking], end[blocking], _lane_number(events, inside)[blocking]
     )
     wait = np.int8(categories.get_loc("wait"))
     found = [_Pieces(posted, start[posted], end[posted], category[posted], split.last[posted])]
     found += _thirds(blocking[owner], cut, category, wait, split)
+    found = _without_core(found, events["still_ns"].to_numpy(np.int64), wait)
     found = [pieces.lasting() for pieces in found]
     in_flight = np.zeros(sum(len(pieces.row) for pieces in found), bool)
     in_flight[: len(found[0].row)] = True
@@ -103,8 +108,31 @@ class _Pieces(NamedTuple):
         return _Pieces(*(column[kept] for column in self))
 
 
-def _lane_number(events: pd.DataFrame) -> np.ndarray:
-    return events["rank"].to_numpy(np.int64) * 256 + events["lane"].array.codes
+def _without_core(found: list[_Pieces], still: np.ndarray, wait: np.int8) -> list[_Pieces]:
+    """Computing pieces, the last of `found`, without what their rank had no core for, and that.
+
+    @param still  ns by event: its pieces are filled with it from the first on
+    @param wait   code of category `wait`
+    """
+    *others, own = found
+    computes = np.isin(own.part, [_CODE[part] for part in BUSY])
+    stands = np.flatnonzero(computes & (still[own.row] > 0))
+    row, begin = own.row[stands], own.begin[stands]
+    took = pd.Series(own.end[stands] - begin)
+    left = still[row] - (took.groupby(row).cumsum() - took)
+    until = begin + np.clip(left, 0, took).to_numpy(np.int64)
+    own.begin[stands] = until
+    lost = _Pieces(row, begin, until, np.full(len(row), wait),
+                   np.full(len(row), _CODE["no_core"], np.int8))
+    return [*others, own, lost]
+
+
+def _lane_number(events: pd.DataFrame, inside: np.ndarray) -> np.ndarray:
+    """A dense operation is interrupted by the collectives of its tensor group (`inside`), whose
+    lane is another."""
+    computes = inside | one_of(events["lane"], "compute")
+    lane = np.where(computes, 255, events["lane"].array.codes)
+    return events["rank"].to_numpy(np.int64) * 256 + lane
 
 
 class _Splits:
