@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from functools import cached_property, partial
 
@@ -30,7 +30,7 @@ from cadenza.graph.pauses import pauses, stood_between_steps
 from cadenza.time.pieces import lane_pieces
 from cadenza.processes import mapped
 from cadenza.time.roofline import attention_tasks
-from cadenza.read.run import EVENTS_AT_ONCE, Run, of_step
+from cadenza.read.run import EVENTS_AT_ONCE, Run, chosen, of_step
 from cadenza.causes.stragglers import stragglers, wait_causes
 from cadenza.time.typical import kinds_of_steps, step_features, typical
 from cadenza.causes.repair import Trouble, replayed
@@ -145,11 +145,16 @@ class Study:
     def has_events(self) -> bool:
         return self.run.event_count > 0
 
+    def chosen_steps(self, steps: Iterable[int] | None) -> list[int]:
+        """These steps, or all that all ranks completed; any other is a UsageError."""
+        return chosen(self.run.path, steps, self.step_times["step"], "complete step")
+
     def step_events(self, step: int) -> pd.DataFrame:
         """Events of one step, of all ranks; those of the last step asked for are kept, or, where
         they have to be read, the typical step's."""
         if step in self._step_events:
             return self._step_events[step]
+        self.chosen_steps([step])
         read = not self._in_memory
         found = self.run.events(steps=[step]) if read else of_step(self.events, step)
         if not read or step == self.typical_step:

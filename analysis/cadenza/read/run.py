@@ -34,6 +34,25 @@ def of_step(events: pd.DataFrame, step: int) -> pd.DataFrame:
     return events[(events["step"] == step).to_numpy()].reset_index(drop=True)
 
 
+def chosen(
+    path: Path, wanted: Iterable[int] | None, present: Iterable[int], what: str
+) -> list[int]:
+    """The wanted ranks or steps (default: all that are present) in ascending order.
+
+    @throws UsageError for one that the run does not have: an answer about the others would be
+            mistaken for one about all that were wanted
+    """
+    there = sorted({int(number) for number in present})
+    if wanted is None:
+        return there
+    found = sorted(set(wanted))
+    missing = sorted(set(found) - set(there))
+    if missing:
+        valid = f"{there[0]} to {there[-1]}" if there else "none"
+        raise UsageError(f"{path}: no {what} {missing[0]}; valid are {valid}")
+    return found
+
+
 def open_run(path: str | Path, whole: bool = False) -> Run:
     """Opens a run folder. Only headers are read here; frames are read when asked for.
 
@@ -131,17 +150,28 @@ class Run:
     ) -> pd.DataFrame:
         """Timed operations that were committed with `steps`, ordered by rank and begin.
 
-        @param columns  some of frames.EVENT_COLUMNS; default: all
+        @param ranks, steps  default: all
+        @param columns       some of frames.EVENT_COLUMNS; default: all
+        @throws UsageError for a rank, step or column that the run does not have
         """
-        wanted = None if steps is None else sorted(set(steps))
         unknown = [name for name in columns or () if name not in frames.EVENT_COLUMNS]
         if unknown:
             valid = ", ".join(frames.EVENT_COLUMNS)
             raise UsageError(f"events have no column '{unknown[0]}'; valid are {valid}")
+        wanted = None if steps is None else self.chosen_steps(steps)
         files = self._timed
         if ranks is not None:
-            files = [self.files[r] for r in sorted(set(ranks)) if r in self.files]
+            files = [self.files[rank] for rank in self.chosen_ranks(ranks)]
         return frames.events_frame(files, wanted, columns or frames.EVENT_COLUMNS)
+
+    def chosen_ranks(self, ranks: Iterable[int] | None) -> list[int]:
+        """These ranks, or all; a rank without a file is a UsageError."""
+        return chosen(self.path, ranks, self.files, "rank")
+
+    def chosen_steps(self, steps: Iterable[int] | None) -> list[int]:
+        """These steps, or all that a rank completed; any other is a UsageError."""
+        present = np.concatenate([file.steps["step"] for file in self.files.values()])
+        return chosen(self.path, steps, np.unique(present), "complete step")
 
     def events_of_steps(
         self, steps: Iterable[int], columns: Sequence[str] | None = None

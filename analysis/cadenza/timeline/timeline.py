@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cadenza.errors import DataError, UsageError
+from cadenza.errors import DataError
 from cadenza.files import check_picture
 from cadenza.timeline.panels import choose_step, panel
 from cadenza.timeline.picture import draw
@@ -25,11 +25,7 @@ def timeline(
     for study in studies:
         if not study.has_events:
             raise DataError(f"{study.run.path}: no events in the trace to draw")
-        if ranks is not None and not set(ranks) & set(study.ranks["rank"]):
-            raise UsageError(
-                f"{study.run.path}: none of the ranks {ranks[0]} to {ranks[-1]}; valid are 0 to "
-                f"{study.run.world - 1}"
-            )
+        study.run.chosen_ranks(ranks)
     chosen = choose_step(studies, step)
     durations = []
     for study in studies:
