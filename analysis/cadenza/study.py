@@ -38,10 +38,12 @@ from cadenza.causes.slowness import cells
 from cadenza.causes import troubles
 from cadenza.causes.verdicts import no_verdicts, verdicts
 from cadenza.causes.what_if import COMMUNICATION_FREE, network_free, over_steps, what_if
+from cadenza.units import with_units
 
 _REPLAYED = 24  # steps, at most
 
 
+@with_units
 class Study:
     """A run and what follows from it. Every property is computed when first asked for.
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a notebook meets: refusals, pictures, units and docstrings of `Run` and `Study`."""
 
+import inspect
+import json
+import pickle
+
+import pandas as pd
 import pytest
 
 import cadenza
@@ -27,3 +32,73 @@ def test_known_ranks_and_steps_are_given(run_folder):
     events = run.events(ranks=iter([1]), steps=iter([1]))
     assert set(events["rank"]) == {1} and set(events["step"]) == {1}
     assert run.events(ranks=[]).empty
+
+
+NUMBERS_OF_THINGS = {
+    "rank", "step", "peer", "flow", "microbatch", "layer", "tick", "stage", "half", "local_rank",
+    "data", "pipeline", "tensor", "context", "server", "document", "question", "home",
+    "layer_class", "sender", "receiver", "slowest", "since_step",
+}
+VARYING = {"amount"}  # its sentence has the unit
+OF_STEPS = {"step_events": [1], "step_pieces": [1], "stage_work": [1]}
+
+
+def public(thing):
+    return [name for name in dir(type(thing)) if not name.startswith("_")]
+
+
+def frames_of(thing):
+    """Every frame that a Run or Study gives, by name."""
+    for name in public(thing):
+        found = getattr(thing, name)
+        if callable(found):
+            member = inspect.signature(found)
+            if member.return_annotation != "pd.DataFrame" or name == "steady":
+                continue
+            found = found(*OF_STEPS.get(name, []))
+        if isinstance(found, pd.DataFrame):
+            yield name, found
+
+
+def test_every_column_says_its_unit(run_folder):
+    run = cadenza.open(run_folder)
+    study = cadenza.Study(run)
+    study.prepare()
+    found = [*frames_of(run), *frames_of(study)]
+    assert len(found) > 40
+    for name, frame in found:
+        units = frame.attrs["units"]
+        numeric = {column for column in frame if pd.api.types.is_numeric_dtype(frame[column])
+                   and frame[column].dtype != bool}
+        assert numeric - set(units) <= NUMBERS_OF_THINGS | VARYING, name
+        causes = {"data"} if name.endswith("between") else set()
+        assert set(units) <= set(frame) - NUMBERS_OF_THINGS | causes, name
+        assert set(units.values()) <= {"ns", "s", "B", "FLOP", "FLOP/s", "1/s", "1"}, name
+
+
+def test_units(run_folder):
+    run = cadenza.open(run_folder)
+    study = cadenza.Study(run)
+    for frame, column, unit in [
+        (run.events(), "begin_ns", "ns"), (run.events(), "bytes", "B"),
+        (run.ranks(), "peak_flops", "FLOP/s"), (run.steps(), "model_flops", "FLOP"),
+        (run.steps(), "learning_rate", "1"), (study.efficiencies, "load_balance", "1"),
+        (study.steps, "machine_seconds", "s"), (study.parts, "other", "ns"),
+        (study.totals, "other", "s"), (study.totals, "busy_share", "1"),
+        (study.step_features, "seconds", "1"), (study.attention_passes, "worker_flops", "1"),
+        (study.attention_passes, "mean_flops", "FLOP"), (study.attention_tasks, "rate", "FLOP/s"),
+        (study.steady(study.totals.assign(step=0)), "other", "s"),
+    ]:
+        assert frame.attrs["units"][column] == unit, column
+    assert "other" not in cadenza.rank_totals(study.parts).attrs.get("units", {})
+
+
+def test_units_do_not_hinder_pandas(run_folder):
+    study = cadenza.Study(cadenza.open(run_folder))
+    parts, totals = study.parts, study.totals
+    assert parts[parts["rank"] == 0].attrs == parts.attrs
+    assert pd.concat([parts, parts]).attrs == parts.attrs
+    assert pd.concat([parts, totals]).attrs == {}  # a column of both has no one unit
+    assert len(parts.merge(totals, on="rank")) == len(parts)
+    assert json.loads(parts.to_json(orient="records"))
+    assert pickle.loads(pickle.dumps(parts)).attrs == parts.attrs

@@ -20,6 +20,7 @@ from cadenza.read.clocks import WrongClock, wrong_clocks
 from cadenza.read.experiment import checked
 from cadenza.read.machine import Machine, machine_of
 from cadenza.read.rank_file import RankFile, text
+from cadenza.units import with_units
 
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
                  "server", "threads", "device", "peak_flops", "attention_kernel")
@@ -62,6 +63,7 @@ def open_run(path: str | Path, whole: bool = False) -> Run:
     return Run(Path(path), whole)
 
 
+@with_units
 class Run:
     """What a run left behind.
 
