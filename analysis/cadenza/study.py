@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from cadenza import checks
+from cadenza.facts import facts
+from cadenza.notebook import facts_html
+from cadenza.summary import summarize
 from cadenza.time import efficiency, memory
 from cadenza.time.between import between_steps, gap_windows, outside_steps
 from cadenza.time.bubbles import pipeline_bubbles
@@ -40,6 +44,9 @@ from cadenza.causes.verdicts import no_verdicts, verdicts
 from cadenza.causes.what_if import COMMUNICATION_FREE, network_free, over_steps, what_if
 from cadenza.units import with_units
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _REPLAYED = 24  # steps, at most
 
 
@@ -58,6 +65,36 @@ class Study:
         self._step_pieces: dict[int, pd.DataFrame] = {}
         self._graphs: dict[int, StepGraph] = {}
         self._frames: dict[str, pd.DataFrame] = {}
+
+    def _repr_html_(self) -> str:
+        """What the command `summary` says first."""
+        summary = summarize(self)
+        sentences = [*self.verdicts["sentence"], *summary["warnings"]]
+        return facts_html(summary["name"], summary["path"], facts(summary), sentences)
+
+    def plot_parts(self) -> Figure:
+        """Mean seconds of a steady step by part, a bar for each rank."""
+        from cadenza import plots  # loads matplotlib, which takes a while
+
+        return plots.parts(self)
+
+    def plot_steps(self) -> Figure:
+        """Seconds of each step."""
+        from cadenza import plots
+
+        return plots.steps(self)
+
+    def plot_timeline(
+        self, step: int | None = None, ranks: Iterable[int] | None = None
+    ) -> Figure:
+        """What each rank does during a step: the picture of the command `timeline`.
+
+        @param step   default: the typical one
+        @param ranks  default: all
+        """
+        from cadenza.timeline.timeline import timeline_figure
+
+        return timeline_figure([self], step, ranks)[0]
 
     @cached_property
     def steps(self) -> pd.DataFrame:

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a notebook meets: refusals, pictures, units and docstrings of `Run` and `Study`."""
 
+import html
 import inspect
 import json
 import pickle
+import re
 
 import pandas as pd
 import pytest
+from conftest import HAND, two_ranks
+from trace_files import write_run
 
 import cadenza
+from cadenza.causes.verdicts import COLUMNS
+from cadenza.colours import PART_NAMES
+from cadenza.facts import facts
 
 
 @pytest.mark.parametrize("ask", [
@@ -102,3 +109,57 @@ def test_units_do_not_hinder_pandas(run_folder):
     assert len(parts.merge(totals, on="rank")) == len(parts)
     assert json.loads(parts.to_json(orient="records"))
     assert pickle.loads(pickle.dumps(parts)).attrs == parts.attrs
+
+
+def test_a_run_shows_what_it_is(tmp_path, monkeypatch):
+    folder = write_run(tmp_path / "a<b", two_ranks()[:1], world=2)
+    run = cadenza.open(folder)
+    monkeypatch.setattr(run, "events", None)  # nothing reads them
+    shown = run._repr_html_()
+    cells = dict(re.findall("<tr><th>(.*?)</th><td>(.*?)</td></tr>", shown))
+    assert cells == {"producer": "trainer", "ranks": "1 of 2", "hosts": "1", "steps": "2",
+                     "events": "14"}
+    assert "a&lt;b" in shown and "a<b" not in shown
+    assert "1 of 2 rank files missing" in shown
+
+
+def test_a_study_shows_its_summary_and_verdicts(tmp_path, run_folder, monkeypatch):
+    study = cadenza.Study(cadenza.open(run_folder))
+    rows = [[*[None] * (len(COLUMNS) - 1), "Rank 0 <is> slow."]]
+    monkeypatch.setattr(study, "verdicts", pd.DataFrame(rows, columns=COLUMNS), raising=False)
+    shown = study._repr_html_()
+    for name, value in facts(cadenza.summarize(study)):
+        assert f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" in shown
+    assert "<p>Rank 0 &lt;is&gt; slow.</p>" in shown
+
+
+def test_plot_parts(run_folder):
+    study = cadenza.Study(cadenza.open(run_folder))
+    axes, = study.plot_parts().axes
+    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axes.containers}
+    assert set(widths) == {PART_NAMES[part] for part in cadenza.PARTS
+                           if HAND[0][part] or HAND[1][part]}
+    for part, name in PART_NAMES.items():
+        if name in widths:
+            assert widths[name] == pytest.approx([HAND[0][part] * 1e-9, HAND[1][part] * 1e-9])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
+
+
+def test_plot_steps(run_folder):
+    study = cadenza.Study(cadenza.open(run_folder))
+    axes, = study.plot_steps().axes
+    x, y = axes.lines[0].get_data()
+    assert x.tolist() == [0, 1] and y == pytest.approx([100e-9, 100e-9])
+
+
+def test_plot_timeline(run_folder, tmp_path):
+    study = cadenza.Study(cadenza.open(run_folder))
+    figure = study.plot_timeline(step=1, ranks=[1])
+    axes, = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 1 · trainer+server"]
+    assert "step 1" in axes.get_title(loc="left") and axes.collections
+    figure.savefig(tmp_path / "library.png")
+    with pytest.raises(cadenza.UsageError, match="no rank 7; valid are 0 to 1"):
+        study.plot_timeline(ranks=[7])
+    with pytest.raises(cadenza.UsageError, match="no complete step 7; valid are 0 to 1"):
+        study.plot_timeline(step=7)

@@ -16,6 +16,7 @@ import pandas as pd
 from cadenza.read import clocks, frames
 from cadenza.errors import DamagedError, DataError, UsageError
 from cadenza.files import printable, read_text, read_yaml
+from cadenza.notebook import facts_html
 from cadenza.read.clocks import WrongClock, wrong_clocks
 from cadenza.read.experiment import checked
 from cadenza.read.machine import Machine, machine_of
@@ -128,8 +129,23 @@ class Run:
             self.files[one.rank].ahead_ns = one.ahead_ns
         return list(self.files.values())
 
+    def _repr_html_(self) -> str:
+        hosts = {file.info["host"] for file in self.files.values()}
+        lines = [("producer", str(self.info["producer"])),
+                 ("ranks", f"{len(self.files)} of {self.world}"),
+                 ("hosts", str(len(hosts))),
+                 ("steps", str(len(self.chosen_steps(None)))),
+                 ("events", f"{self.event_count:,}")]
+        return facts_html(self.name, str(self.path), lines, self.warnings)
+
+    @property
+    def name(self) -> str:
+        """The experiment's, or the folder's where it has none."""
+        return str(self.config.get("name", self.path.name))
+
     @property
     def truncated(self) -> bool:
+        """Whether the run did not end cleanly."""
         return any(f.truncated for f in self.files.values())
 
     @property

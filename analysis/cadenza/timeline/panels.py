@@ -251,7 +251,7 @@ def _busy_shares(study: Study, step: int) -> pd.Series:
 def _title(study: Study, step: int, seconds: float) -> str:
     config = study.run.config
     placement = config.get("attention", {}).get("placement")
-    parts = [str(config.get("name", study.run.path.name)), f"step {step}", f"{seconds:.3f} s"]
+    parts = [study.run.name, f"step {step}", f"{seconds:.3f} s"]
     if placement:
         parts.insert(1, f"placement {placement}")
     imbalance = study.imbalance.set_index("step")["imbalance"].get(step, np.nan)

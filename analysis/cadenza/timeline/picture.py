@@ -23,9 +23,19 @@ _INK, _FAINT = "#222222", "#e8e8e8"
 
 
 # A dollar sign in a name is no formula.
-@matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False})
-def draw(panels: list[Panel], output: Path) -> None:
+_PLAIN = {"svg.fonttype": "none", "text.parse_math": False}
+
+
+@matplotlib.rc_context(_PLAIN)
+def save(figure: Figure, output: Path) -> None:
     """Writes the picture; the ending of `output` says in which format."""
+    with written(output) as file:
+        figure.savefig(file, format=output.suffix[1:].lower(), facecolor="white")
+
+
+@matplotlib.rc_context(_PLAIN)
+def draw(panels: list[Panel]) -> Figure:
+    """The panels below one another, on one time axis."""
     rows = [len(p.labels) for p in panels]
     row_inches = min(0.65, max(0.16, 16 / sum(rows)))
     heights = [n * row_inches for n in rows]
@@ -48,8 +58,7 @@ def draw(panels: list[Panel], output: Path) -> None:
     axes.set_xlim(0, longest / scale)
     axes.set_xlabel(f"time in the step ({unit})", color=_INK)
     _legend(figure, panels, height)
-    with written(output) as file:
-        figure.savefig(file, format=output.suffix[1:].lower(), facecolor="white")
+    return figure
 
 
 def _draw_panel(axes: Axes, panel: Panel, scale: float) -> None:
