@@ -84,9 +84,7 @@ class Study:
 
         return plots.steps(self)
 
-    def plot_timeline(
-        self, step: int | None = None, ranks: Iterable[int] | None = None
-    ) -> Figure:
+    def plot_timeline(self, step: int | None = None, ranks: Iterable[int] | None = None) -> Figure:
         """What each rank does during a step: the picture of the command `timeline`.
 
         @param step   default: the typical one
@@ -98,14 +96,17 @@ class Study:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
+        """Run.steps(): complete steps, a row per rank and step."""
         return self.run.steps()
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
+        """Run.ranks(): who took part, a row per rank."""
         return self.run.ranks()
 
     @cached_property
     def memory(self) -> pd.DataFrame:
+        """Run.memory(): high-water marks by rank, step and kind."""
         return self.run.memory()
 
     @cached_property
@@ -123,10 +124,12 @@ class Study:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
+        """Run.metrics(): a row per step of metrics.jsonl."""
         return self.run.metrics()
 
     @cached_property
     def plan_summary(self) -> pd.DataFrame:
+        """Run.plan_summary(): what each server was given."""
         return self.run.plan_summary()
 
     @cached_property
@@ -182,6 +185,7 @@ class Study:
 
     @property
     def has_events(self) -> bool:
+        """Whether the trace says what happened within steps."""
         return self.run.event_count > 0
 
     def chosen_steps(self, steps: Iterable[int] | None) -> list[int]:
@@ -329,14 +333,17 @@ class Study:
 
     @property
     def bubbles(self) -> pd.DataFrame:
+        """pipeline_bubbles() of all complete steps."""
         return self._frame("bubbles")
 
     @property
     def overlap(self) -> pd.DataFrame:
+        """efficiency.overlap(): how much of each rank's communication computing hid."""
         return self._frame("overlap")
 
     @property
     def attention_tasks(self) -> pd.DataFrame:
+        """attention_tasks() of all complete steps: the rate of each kernel call."""
         return self._frame("attention_tasks")
 
     @property
@@ -425,14 +432,17 @@ class Study:
 
     @cached_property
     def utilization(self) -> pd.DataFrame:
+        """utilization() per step: MFU, HFU, and the rates of attention and dense layers."""
         return efficiency.utilization(self.steps, self.ranks, self._frame("work"))
 
     @cached_property
     def divergence(self) -> pd.DataFrame:
+        """memory.divergence(): how differently ranks of a role use memory."""
         return memory.divergence(self.memory, self.ranks)
 
     @cached_property
     def growth(self) -> pd.DataFrame:
+        """memory.growth(): the trend of each rank's high-water marks."""
         return memory.growth(self.memory)
 
     @cached_property

@@ -163,3 +163,20 @@ def test_plot_timeline(run_folder, tmp_path):
         study.plot_timeline(ranks=[7])
     with pytest.raises(cadenza.UsageError, match="no complete step 7; valid are 0 to 1"):
         study.plot_timeline(step=7)
+
+
+def documented():
+    """Every name of the package, and the public members of its classes."""
+    for name in cadenza.__all__:
+        thing = getattr(cadenza, name)
+        if callable(thing):
+            yield name, thing
+    for kind in (cadenza.Run, cadenza.Study):
+        for name, member in vars(kind).items():
+            if not name.startswith("_"):
+                yield f"{kind.__name__}.{name}", member
+
+
+@pytest.mark.parametrize(("name", "thing"), documented())
+def test_every_name_has_a_docstring(name, thing):
+    assert inspect.cleandoc(thing.__doc__ or "")
