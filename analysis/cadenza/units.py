@@ -7,11 +7,14 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 import pandas as pd
 
 from cadenza.time.between import CAUSES
 from cadenza.time.pieces import PARTS
+
+_Kind = TypeVar("_Kind")
 
 # The first pattern that a column's whole name fits says its unit. Names and numbers of things, such
 # as `rank` and `layer`, have none.
@@ -53,7 +56,7 @@ def unit_of(column: str, frame: str) -> str | None:
     return next((unit for name, unit in _UNITS if name.fullmatch(column)), None)
 
 
-def with_units(kind: type) -> type:
+def with_units(kind: type[_Kind]) -> type[_Kind]:
     """A class whose public methods and properties say the units of the frames they give. Those that
     are given a frame give rows of it, whose units pandas keeps."""
     for name, member in list(vars(kind).items()):

@@ -6,6 +6,8 @@ import inspect
 import json
 import pickle
 import re
+from importlib import resources
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -145,6 +147,12 @@ def test_plot_parts(run_folder):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
 
 
+@pytest.mark.parametrize("name", ["plot_parts", "plot_steps", "plot_timeline"])
+def test_notebooks_show_pictures_without_pyplot(run_folder, name):
+    figure = getattr(cadenza.Study(cadenza.open(run_folder)), name)()
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
 def test_plot_steps(run_folder):
     study = cadenza.Study(cadenza.open(run_folder))
     axes, = study.plot_steps().axes
@@ -177,6 +185,25 @@ def documented():
                 yield f"{kind.__name__}.{name}", member
 
 
-@pytest.mark.parametrize(("name", "thing"), documented())
+@pytest.mark.parametrize(("name", "thing"), list(documented()))
 def test_every_name_has_a_docstring(name, thing):
     assert inspect.cleandoc(thing.__doc__ or "")
+
+
+def test_the_api_pages_have_every_name(tmp_path):
+    pdoc = pytest.importorskip("pdoc", reason="pdoc is not installed: extra `docs`")
+    pdoc.pdoc("cadenza", output_directory=tmp_path)
+    page = (tmp_path / "cadenza.html").read_text()
+    missing = [name for name in (*cadenza.__all__, *(name for name, _ in documented()))
+               if f'id="{name}"' not in page]
+    assert not missing
+
+
+def test_type_checkers_may_read_the_package():
+    assert resources.files("cadenza").joinpath("py.typed").is_file()
+
+
+def test_the_distribution_is_named_as_its_command():
+    project = Path(cadenza.__file__).parents[1] / "pyproject.toml"
+    name, = re.findall(r'^name = "(.*)"', project.read_text(), re.MULTILINE)
+    assert re.findall(r"\[project.scripts\]\n(\S+) =", project.read_text()) == [name]
