@@ -13,7 +13,7 @@ from cadenza.checks import check
 from cadenza.comparison import compare, step_time_ratio, waterfall
 from cadenza.graph.critical_path import critical_path
 from cadenza.time.efficiency import efficiencies, utilization
-from cadenza.errors import CadenzaError, DataError, UsageError
+from cadenza.errors import CadenzaError, DamagedError, DataError, UsageError
 from cadenza.formats.export import export
 from cadenza.graph.graph import build as step_graph
 from cadenza.time.imbalance import (
@@ -34,6 +34,7 @@ from cadenza.causes.what_if import what_if
 __all__ = [
     "PARTS",
     "CadenzaError",
+    "DamagedError",
     "DataError",
     "Run",
     "Study",

@@ -28,7 +28,7 @@ from cadenza.time.imbalance import over_passes
 from cadenza.time.parts import LOST
 from cadenza.plan.read import read_plan
 from cadenza.positions import by_depth, by_distance, by_position, last_steps
-from cadenza.read.run import open_run
+from cadenza.read.run import chosen, open_run
 from cadenza.study import Study
 from cadenza.summary import identity, labels, summarize
 from cadenza.tables import PART_HEADERS
@@ -201,11 +201,7 @@ def critical_path(arguments: Namespace) -> None:
 
 def _step_of(study: Study, step: int | None) -> int | None:
     """`step`, which all ranks must have completed."""
-    known = study.step_times["step"]
-    if step is not None and step not in set(known):
-        raise UsageError(f"{study.run.path}: no complete step {step}; valid are {known.min()} to "
-                         f"{known.max()}")
-    return step
+    return None if step is None else study.chosen_steps([step])[0]
 
 
 def bubbles(arguments: Namespace) -> None:
@@ -278,13 +274,10 @@ def _learned(study: Study, steps: list[int] | None) \
     if losses.empty:
         raise DataError(f"{study.run.path}: no losses by position in the trace of a "
                         "simulated run")
-    known = sorted(set(losses["step"].tolist()))
     evaluates = study.run.info["producer"] == "evaluator"
-    steps = steps or (known if evaluates else last_steps(losses["step"]))
-    missing = [step for step in steps if step not in known]
-    if missing:
-        raise UsageError(f"{study.run.path}: no complete step {missing[0]}; valid are {known[0]} "
-                         f"to {known[-1]}")
+    if steps is None and not evaluates:
+        steps = last_steps(losses["step"])
+    steps = chosen(study.run.path, steps, losses["step"].unique(), "complete step")
     return (steps, by_position(losses[losses["step"].isin(steps)]),
             by_depth(answers[answers["step"].isin(steps)]),
             by_distance(recall[recall["step"].isin(steps)]))

@@ -3,11 +3,13 @@
 
 
 class CadenzaError(Exception):
+    """What this package raises: `DataError` or `UsageError`."""
+
     exit_code = 1
 
 
 class UsageError(CadenzaError):
-    """The command line is wrong."""
+    """What was asked for is wrong: an option, or a rank, step or column that a run lacks."""
 
     exit_code = 2
 

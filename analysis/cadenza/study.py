@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from cadenza import checks
+from cadenza.facts import facts
+from cadenza.notebook import facts_html
+from cadenza.summary import summarize
 from cadenza.time import efficiency, memory
 from cadenza.time.between import between_steps, gap_windows, outside_steps
 from cadenza.time.bubbles import pipeline_bubbles
@@ -30,7 +34,7 @@ from cadenza.graph.pauses import pauses, stood_between_steps
 from cadenza.time.pieces import lane_pieces
 from cadenza.processes import mapped
 from cadenza.time.roofline import attention_tasks
-from cadenza.read.run import EVENTS_AT_ONCE, Run, of_step
+from cadenza.read.run import EVENTS_AT_ONCE, Run, chosen, of_step
 from cadenza.causes.stragglers import stragglers, wait_causes
 from cadenza.time.typical import kinds_of_steps, step_features, typical
 from cadenza.causes.repair import Trouble, replayed
@@ -38,10 +42,15 @@ from cadenza.causes.slowness import cells
 from cadenza.causes import troubles
 from cadenza.causes.verdicts import no_verdicts, verdicts
 from cadenza.causes.what_if import COMMUNICATION_FREE, network_free, over_steps, what_if
+from cadenza.units import with_units
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _REPLAYED = 24  # steps, at most
 
 
+@with_units
 class Study:
     """A run and what follows from it. Every property is computed when first asked for.
 
@@ -57,16 +66,47 @@ class Study:
         self._graphs: dict[int, StepGraph] = {}
         self._frames: dict[str, pd.DataFrame] = {}
 
+    def _repr_html_(self) -> str:
+        """What the command `summary` says first."""
+        summary = summarize(self)
+        sentences = [*self.verdicts["sentence"], *summary["warnings"]]
+        return facts_html(summary["name"], summary["path"], facts(summary), sentences)
+
+    def plot_parts(self) -> Figure:
+        """Mean seconds of a steady step by part, a bar for each rank."""
+        from cadenza import plots  # loads matplotlib, which takes a while
+
+        return plots.parts(self)
+
+    def plot_steps(self) -> Figure:
+        """Seconds of each step."""
+        from cadenza import plots
+
+        return plots.steps(self)
+
+    def plot_timeline(self, step: int | None = None, ranks: Iterable[int] | None = None) -> Figure:
+        """What each rank does during a step: the picture of the command `timeline`.
+
+        @param step   default: the typical one
+        @param ranks  default: all
+        """
+        from cadenza.timeline.timeline import timeline_figure
+
+        return timeline_figure([self], step, ranks)[0]
+
     @cached_property
     def steps(self) -> pd.DataFrame:
+        """Run.steps(): complete steps, a row per rank and step."""
         return self.run.steps()
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
+        """Run.ranks(): who took part, a row per rank."""
         return self.run.ranks()
 
     @cached_property
     def memory(self) -> pd.DataFrame:
+        """Run.memory(): high-water marks by rank, step and kind."""
         return self.run.memory()
 
     @cached_property
@@ -84,10 +124,12 @@ class Study:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
+        """Run.metrics(): a row per step of metrics.jsonl."""
         return self.run.metrics()
 
     @cached_property
     def plan_summary(self) -> pd.DataFrame:
+        """Run.plan_summary(): what each server was given."""
         return self.run.plan_summary()
 
     @cached_property
@@ -143,13 +185,19 @@ class Study:
 
     @property
     def has_events(self) -> bool:
+        """Whether the trace says what happened within steps."""
         return self.run.event_count > 0
+
+    def chosen_steps(self, steps: Iterable[int] | None) -> list[int]:
+        """These steps, or all that all ranks completed; any other is a UsageError."""
+        return chosen(self.run.path, steps, self.step_times["step"], "complete step")
 
     def step_events(self, step: int) -> pd.DataFrame:
         """Events of one step, of all ranks; those of the last step asked for are kept, or, where
         they have to be read, the typical step's."""
         if step in self._step_events:
             return self._step_events[step]
+        self.chosen_steps([step])
         read = not self._in_memory
         found = self.run.events(steps=[step]) if read else of_step(self.events, step)
         if not read or step == self.typical_step:
@@ -285,14 +333,17 @@ class Study:
 
     @property
     def bubbles(self) -> pd.DataFrame:
+        """pipeline_bubbles() of all complete steps."""
         return self._frame("bubbles")
 
     @property
     def overlap(self) -> pd.DataFrame:
+        """efficiency.overlap(): how much of each rank's communication computing hid."""
         return self._frame("overlap")
 
     @property
     def attention_tasks(self) -> pd.DataFrame:
+        """attention_tasks() of all complete steps: the rate of each kernel call."""
         return self._frame("attention_tasks")
 
     @property
@@ -381,14 +432,17 @@ class Study:
 
     @cached_property
     def utilization(self) -> pd.DataFrame:
+        """utilization() per step: MFU, HFU, and the rates of attention and dense layers."""
         return efficiency.utilization(self.steps, self.ranks, self._frame("work"))
 
     @cached_property
     def divergence(self) -> pd.DataFrame:
+        """memory.divergence(): how differently ranks of a role use memory."""
         return memory.divergence(self.memory, self.ranks)
 
     @cached_property
     def growth(self) -> pd.DataFrame:
+        """memory.growth(): the trend of each rank's high-water marks."""
         return memory.growth(self.memory)
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -14,9 +15,11 @@ from cadenza.errors import DataError
 from cadenza.time.between import CAUSES
 from cadenza.time.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
 from cadenza.time.parts import PARTS
-from cadenza.read.run import Run
-from cadenza.study import Study
 from cadenza.words import byte_count
+
+if TYPE_CHECKING:
+    from cadenza.read.run import Run
+    from cadenza.study import Study
 
 _FRAMES = ("parts", "attention_passes", "outside", "findings")  # that need events
 _WORTH = 0.01  # of wall time: less between steps is not worth a sentence
@@ -61,7 +64,7 @@ def identity(run: Run) -> dict:
     attention = run.config.get("attention", {})
     return {
         "path": str(run.path),
-        "name": str(run.config.get("name", run.path.name)),
+        "name": run.name,
         "placement": attention.get("placement"),
         "servers": attention.get("servers"),
         **{key: run.info.get(key) for key in ("producer", "run_id", "code_version",

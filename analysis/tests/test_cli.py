@@ -274,7 +274,7 @@ def test_timeline_of_some_ranks(run_folder, cli):
     text = path.read_text()
     assert "rank 1" in text and "rank 0" not in text
     done = cli("timeline", run_folder, "--ranks", "7-9", "--output", path)
-    assert done.returncode == 2 and "none of the ranks 7 to 9; valid are 0 to 1" in done.stderr
+    assert done.returncode == 2 and "no rank 7; valid are 0 to 1" in done.stderr
 
 
 def test_timeline_svg(run_folder, cli):

@@ -2,14 +2,16 @@
 """A picture of a step shows every part with the share of time that it has, whatever its width."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from trace_files import COLLECTIVE, DENSE, Rank, write_run
 
 import cadenza
-from cadenza.colours import PART_NAMES
+from cadenza.colours import LABEL_COLOURS, PART_NAMES
 from cadenza.time import intervals
 from cadenza.time.parts import PARTS
-from cadenza.timeline.panels import panel
+from cadenza.timeline.panels import Panel, panel
+from cadenza.timeline.picture import draw
 
 
 def shares_drawn(bars, duration):
@@ -50,6 +52,15 @@ def test_each_part_has_its_share(tensor_run, columns):
     for part in PARTS:
         share = parts[part] / parts["window"]
         assert drawn.get(PART_NAMES[part], 0.0) == pytest.approx(share, abs=0.01), part
+
+
+def test_all_labels_have_room_in_the_legend():
+    bars = pd.DataFrame([(0, "work", label, 0, 9, "") for label in LABEL_COLOURS],
+                        columns=["row", "lane", "label", "begin_ns", "end_ns", "what"])
+    figure = draw([Panel("all", ["rank 0"], bars, [1.0], 9)])
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+    assert box.y0 >= figure.axes[0].bbox.y1 and box.y1 <= figure.bbox.height
 
 
 def test_what_is_outside():

@@ -35,24 +35,12 @@ def export(
     """
     if format not in FORMATS:
         raise UsageError(f"unknown format '{format}'; valid are {', '.join(FORMATS)}")
-    chosen_ranks = _chosen(ranks, run.files, "rank")
-    chosen_steps = _chosen(steps, run.steps()["step"].unique(), "step")
+    chosen_ranks = run.chosen_ranks(ranks)
+    chosen_steps = run.chosen_steps(steps)
     if format == "csv":
         return _write_csv(run, output, chosen_ranks, chosen_steps)
     write_trace_json(run, output, chosen_ranks, chosen_steps)
     return [output]
-
-
-def _chosen(wanted: Iterable[int] | None, present: Iterable[int], what: str) -> list[int]:
-    """@throws UsageError for what is not there"""
-    there = sorted(int(number) for number in present)
-    if wanted is None:
-        return there
-    missing = sorted(set(wanted) - set(there))
-    if missing:
-        have = f"{there[0]} to {there[-1]}" if there else "none"
-        raise UsageError(f"the trace has no {what} {missing[0]} (it has {have})")
-    return sorted(set(wanted))
 
 
 def _write_csv(run: Run, folder: Path, ranks: list[int], steps: list[int]) -> list[Path]:

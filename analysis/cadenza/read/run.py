@@ -16,10 +16,12 @@ import pandas as pd
 from cadenza.read import clocks, frames
 from cadenza.errors import DamagedError, DataError, UsageError
 from cadenza.files import printable, read_text, read_yaml
+from cadenza.notebook import facts_html
 from cadenza.read.clocks import WrongClock, wrong_clocks
 from cadenza.read.experiment import checked
 from cadenza.read.machine import Machine, machine_of
 from cadenza.read.rank_file import RankFile, text
+from cadenza.units import with_units
 
 _RANK_COLUMNS = ("rank", "host", "role", "local_rank", "data", "pipeline", "tensor", "context",
                  "server", "threads", "device", "peak_flops", "attention_kernel")
@@ -34,6 +36,25 @@ def of_step(events: pd.DataFrame, step: int) -> pd.DataFrame:
     return events[(events["step"] == step).to_numpy()].reset_index(drop=True)
 
 
+def chosen(
+    path: Path, wanted: Iterable[int] | None, present: Iterable[int], what: str
+) -> list[int]:
+    """The wanted ranks or steps (default: all that are present) in ascending order.
+
+    @throws UsageError for one that the run does not have: an answer about the others would be
+            mistaken for one about all that were wanted
+    """
+    there = sorted({int(number) for number in present})
+    if wanted is None:
+        return there
+    found = sorted(set(wanted))
+    missing = sorted(set(found) - set(there))
+    if missing:
+        valid = f"{there[0]} to {there[-1]}" if there else "none"
+        raise UsageError(f"{path}: no {what} {missing[0]}; valid are {valid}")
+    return found
+
+
 def open_run(path: str | Path, whole: bool = False) -> Run:
     """Opens a run folder. Only headers are read here; frames are read when asked for.
 
@@ -43,6 +64,7 @@ def open_run(path: str | Path, whole: bool = False) -> Run:
     return Run(Path(path), whole)
 
 
+@with_units
 class Run:
     """What a run left behind.
 
@@ -107,8 +129,23 @@ class Run:
             self.files[one.rank].ahead_ns = one.ahead_ns
         return list(self.files.values())
 
+    def _repr_html_(self) -> str:
+        hosts = {file.info["host"] for file in self.files.values()}
+        lines = [("producer", str(self.info["producer"])),
+                 ("ranks", f"{len(self.files)} of {self.world}"),
+                 ("hosts", str(len(hosts))),
+                 ("steps", str(len(self.chosen_steps(None)))),
+                 ("events", f"{self.event_count:,}")]
+        return facts_html(self.name, str(self.path), lines, self.warnings)
+
+    @property
+    def name(self) -> str:
+        """The experiment's, or the folder's where it has none."""
+        return str(self.config.get("name", self.path.name))
+
     @property
     def truncated(self) -> bool:
+        """Whether the run did not end cleanly."""
         return any(f.truncated for f in self.files.values())
 
     @property
@@ -131,17 +168,28 @@ class Run:
     ) -> pd.DataFrame:
         """Timed operations that were committed with `steps`, ordered by rank and begin.
 
-        @param columns  some of frames.EVENT_COLUMNS; default: all
+        @param ranks, steps  default: all
+        @param columns       some of frames.EVENT_COLUMNS; default: all
+        @throws UsageError for a rank, step or column that the run does not have
         """
-        wanted = None if steps is None else sorted(set(steps))
         unknown = [name for name in columns or () if name not in frames.EVENT_COLUMNS]
         if unknown:
             valid = ", ".join(frames.EVENT_COLUMNS)
             raise UsageError(f"events have no column '{unknown[0]}'; valid are {valid}")
+        wanted = None if steps is None else self.chosen_steps(steps)
         files = self._timed
         if ranks is not None:
-            files = [self.files[r] for r in sorted(set(ranks)) if r in self.files]
+            files = [self.files[rank] for rank in self.chosen_ranks(ranks)]
         return frames.events_frame(files, wanted, columns or frames.EVENT_COLUMNS)
+
+    def chosen_ranks(self, ranks: Iterable[int] | None) -> list[int]:
+        """These ranks, or all; a rank without a file is a UsageError."""
+        return chosen(self.path, ranks, self.files, "rank")
+
+    def chosen_steps(self, steps: Iterable[int] | None) -> list[int]:
+        """These steps, or all that a rank completed; any other is a UsageError."""
+        present = np.concatenate([file.steps["step"] for file in self.files.values()])
+        return chosen(self.path, steps, np.unique(present), "complete step")
 
     def events_of_steps(
         self, steps: Iterable[int], columns: Sequence[str] | None = None

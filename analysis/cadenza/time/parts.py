@@ -70,6 +70,7 @@ def rank_totals(parts: pd.DataFrame) -> pd.DataFrame:
     """Per rank, in seconds over all its steps, with `busy_share` of its time."""
     totals = parts.groupby("rank")[["window", *PARTS]].sum() / 1e9
     busy = totals[list(BUSY)].sum(axis=1)
+    totals.attrs.clear()  # pandas keeps the units of `parts`, which these are not
     totals["busy_share"] = (busy / totals["window"]).where(totals["window"] > 0)
     return totals.reset_index()
 

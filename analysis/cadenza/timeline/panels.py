@@ -11,7 +11,7 @@ import pandas as pd
 
 from cadenza.time import intervals
 from cadenza.colours import MESSAGE_NAMES, PART_NAMES
-from cadenza.errors import DataError, UsageError
+from cadenza.errors import DataError
 from cadenza.read.columns import one_of, rows_of
 from cadenza.time.parts import rank_totals
 from cadenza.time.pieces import PRECEDENCE
@@ -45,16 +45,12 @@ def choose_step(studies: list[Study], step: int | None) -> int:
         features = pd.concat([s.step_features for s in studies], axis=1, join="inner")
         if len(features):
             return typical(features)
-    complete = set.intersection(*(set(study.step_times["step"]) for study in studies))
-    if not complete:
-        raise DataError("the runs have no complete step in common")
-    if step is None:
+        complete = set.intersection(*(set(study.step_times["step"]) for study in studies))
+        if not complete:
+            raise DataError("the runs have no complete step in common")
         return int(min(complete))
-    if step not in complete:
-        raise UsageError(
-            f"step {step} is not complete in every run; valid are {min(complete)} to "
-            f"{max(complete)}"
-        )
+    for study in studies:
+        study.chosen_steps([step])
     return step
 
 
@@ -255,7 +251,7 @@ def _busy_shares(study: Study, step: int) -> pd.Series:
 def _title(study: Study, step: int, seconds: float) -> str:
     config = study.run.config
     placement = config.get("attention", {}).get("placement")
-    parts = [str(config.get("name", study.run.path.name)), f"step {step}", f"{seconds:.3f} s"]
+    parts = [study.run.name, f"step {step}", f"{seconds:.3f} s"]
     if placement:
         parts.insert(1, f"placement {placement}")
     imbalance = study.imbalance.set_index("step")["imbalance"].get(step, np.nan)

@@ -7,32 +7,42 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from cadenza.colours import LABEL_COLOURS
 from cadenza.files import written
+from cadenza.plots import Picture
 from cadenza.timeline.panels import Panel
 
 _LANES = {"work": (-0.40, 0.16), "messages": (0.20, 0.40)}  # of a row of height 1
 _WIDTH, _DPI = 12.8, 100  # inches, so 1280 pixels
 _MAX_LABELS = 40
+_LEGEND_COLUMNS = 7  # all labels, of which there are 14, find room in two rows
 _INK, _FAINT = "#222222", "#e8e8e8"
 
 
 # A dollar sign in a name is no formula.
-@matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False})
-def draw(panels: list[Panel], output: Path) -> None:
+_PLAIN = {"svg.fonttype": "none", "text.parse_math": False}
+
+
+@matplotlib.rc_context(_PLAIN)
+def save(figure: Figure, output: Path) -> None:
     """Writes the picture; the ending of `output` says in which format."""
+    with written(output) as file:
+        figure.savefig(file, format=output.suffix[1:].lower(), facecolor="white")
+
+
+@matplotlib.rc_context(_PLAIN)
+def draw(panels: list[Panel]) -> Figure:
+    """The panels below one another, on one time axis."""
     rows = [len(p.labels) for p in panels]
     row_inches = min(0.65, max(0.16, 16 / sum(rows)))
     heights = [n * row_inches for n in rows]
     gap, top, bottom = 0.5, 0.85, 0.55  # titles of panels, legend, time axis
     height = sum(heights) + gap * (len(panels) - 1) + top + bottom
-    figure = Figure(figsize=(_WIDTH, height), dpi=_DPI)
-    FigureCanvasAgg(figure)
+    figure = Picture(figsize=(_WIDTH, height), dpi=_DPI)
     longest = max(p.duration_ns for p in panels)
     scale, unit = _unit(longest)
     y = height - top
@@ -48,8 +58,7 @@ def draw(panels: list[Panel], output: Path) -> None:
     axes.set_xlim(0, longest / scale)
     axes.set_xlabel(f"time in the step ({unit})", color=_INK)
     _legend(figure, panels, height)
-    with written(output) as file:
-        figure.savefig(file, format=output.suffix[1:].lower(), facecolor="white")
+    return figure
 
 
 def _draw_panel(axes: Axes, panel: Panel, scale: float) -> None:
@@ -87,8 +96,8 @@ def _legend(figure: Figure, panels: list[Panel], height: float) -> None:
     handles = [Patch(color=colour, label=label) for label, colour in LABEL_COLOURS.items()
                if label in seen]
     figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 1 - 0.08 / height),
-                  ncols=min(len(handles), 11), frameon=False, fontsize=9, handlelength=1.1,
-                  handleheight=1.0, columnspacing=1.1, handletextpad=0.5)
+                  ncols=min(len(handles), _LEGEND_COLUMNS), frameon=False, fontsize=9,
+                  handlelength=1.1, handleheight=1.0, columnspacing=1.1, handletextpad=0.5)
 
 
 def _unit(nanoseconds: int) -> tuple[float, str]:

@@ -50,7 +50,7 @@ def test_tour(tmp_path, monkeypatch):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert [output for output in outputs if output.output_type == "stream"
             and output.name == "stderr"] == []
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
 
 
 def test_it_is_committed_as_it_ran():
