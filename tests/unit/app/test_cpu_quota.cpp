@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace cadenza::app {
+namespace cadenza::app::test_cpu_quota {
 namespace {
 
 namespace fs = std::filesystem;
@@ -18,10 +18,10 @@ constexpr const char* kOther =
     "broken - line\n";
 constexpr const char* kV2 = "30 28 0:27 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
 
-class CpuQuotaTest : public testing::Test {
+class CpuQuotaTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name();
+    root_ = ::testing::TempDir() + ::testing::UnitTest::GetInstance()->current_test_info()->name();
     fs::remove_all(root_);
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -97,4 +97,4 @@ TEST_F(CpuQuotaTest, ProcessesThatShareALimitAreKnownByIt) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_cpu_quota

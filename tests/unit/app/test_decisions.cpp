@@ -7,7 +7,7 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/program/step_plan.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_decisions {
 namespace {
 
 using config::Overlap;
@@ -112,4 +112,4 @@ TEST(Decisions, ARunHasAnOverlapThatIsDecided) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_decisions

@@ -3,7 +3,7 @@
 
 #include "app/runtime/machine.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_devices_line {
 namespace {
 
 using ::testing::ElementsAre;
@@ -43,4 +43,4 @@ TEST(Devices, HostsAndDevicesOfOneRankEachAreNotShared) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_devices_line

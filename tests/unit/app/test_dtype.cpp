@@ -7,7 +7,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_dtype {
 namespace {
 
 using config::Dtype;
@@ -46,4 +46,4 @@ TEST(WithReal, NamesTheTypeOfEveryWord) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_dtype

@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-namespace cadenza::app {
+namespace cadenza::app::test_failure {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 template <typename Thrown>
 Failure failure_of(const Thrown& thrown) {
@@ -56,8 +56,9 @@ TEST(FailureDeathTest, ErrorsAreOneLine) {
     print_error(message);
     std::_Exit(0);
   };
-  EXPECT_EXIT(print("a\nb\x1b[2J"), testing::ExitedWithCode(0), "^cadenza: a\\\\nb\\\\x1b\\[2J\n$");
-  EXPECT_EXIT(print(std::string(100'000, 'x')), testing::ExitedWithCode(0),
+  EXPECT_EXIT(print("a\nb\x1b[2J"), ::testing::ExitedWithCode(0),
+              "^cadenza: a\\\\nb\\\\x1b\\[2J\n$");
+  EXPECT_EXIT(print(std::string(100'000, 'x')), ::testing::ExitedWithCode(0),
               "^cadenza: x+\\.\\.\\.\n$");
 }
 
@@ -66,15 +67,15 @@ TEST(FailureDeathTest, WhatNobodyCatchesEndsWithALineToo) {
     end_on_uncaught();
     std::jthread([] { throw std::runtime_error("in a\nthread"); }).join();
   };
-  EXPECT_EXIT(throw_in_a_thread(), testing::ExitedWithCode(1),
+  EXPECT_EXIT(throw_in_a_thread(), ::testing::ExitedWithCode(1),
               "^cadenza: internal error: in a\\\\nthread\n$");
   const auto throw_where_nothing_may_be_thrown = [] {
     end_on_uncaught();
     []() noexcept { (void)std::vector<int>().at(0); }();
   };
-  EXPECT_EXIT(throw_where_nothing_may_be_thrown(), testing::ExitedWithCode(1),
+  EXPECT_EXIT(throw_where_nothing_may_be_thrown(), ::testing::ExitedWithCode(1),
               "^cadenza: internal error: vector[^\n]*\n$");
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_failure

@@ -8,7 +8,7 @@
 #include "cadenza/simulate/costs.hpp"
 #include "unit/tiny_model.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_fit_machine {
 namespace {
 
 using program::Operation;
@@ -102,7 +102,7 @@ TEST(FitError, NamesPredictionsThatAreNoUse) {
   error.add("attention", 5.14, 1.0);
   error.add("product", 0.6, 1.0);
   error.add("too short to matter", 3e-6, 1e-6);
-  EXPECT_THAT(error.far(), testing::ElementsAre("attention (+414 %)", "product (-40 %)"));
+  EXPECT_THAT(error.far(), ::testing::ElementsAre("attention (+414 %)", "product (-40 %)"));
 }
 
 TEST(Rounded, HasFourDigits) {
@@ -113,4 +113,4 @@ TEST(Rounded, HasFourDigits) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_fit_machine

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace cadenza::app {
+namespace cadenza::app::test_kernels_line {
 namespace {
 
 TEST(KernelsLine, SaysOnceWhatAllRanksHave) {
@@ -22,4 +22,4 @@ TEST(KernelsLine, NamesTheRanksWhereTheyDiffer) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_kernels_line

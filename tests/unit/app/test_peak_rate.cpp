@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-namespace cadenza::app {
+namespace cadenza::app::test_peak_rate {
 namespace {
 
 /// A machine that multiplies at `rate`, needs `start` seconds before every product and once
@@ -81,4 +81,4 @@ TEST(UsualRate, OfASlowDeviceIsNotWaitedForLong) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_peak_rate

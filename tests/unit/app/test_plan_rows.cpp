@@ -12,7 +12,7 @@
 #include "cadenza/program/step_plan.hpp"
 #include "unit/tiny_model.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_plan_rows {
 namespace {
 
 using program::Pass;
@@ -106,8 +106,8 @@ TEST(PlanRows, AreOfServersAlone) {
   config::Experiment e = small();
   e.attention.servers = 2;
   const Step step(e);
-  EXPECT_THAT(step.stages(0), testing::IsEmpty());
-  EXPECT_THAT(step.stages(2), testing::Not(testing::IsEmpty()));
+  EXPECT_THAT(step.stages(0), ::testing::IsEmpty());
+  EXPECT_THAT(step.stages(2), ::testing::Not(::testing::IsEmpty()));
 }
 
 TEST(PlanRows, AreOfThePhaseThatATickIsIn) {
@@ -145,4 +145,4 @@ TEST(PlanRows, TasksKnowTheirTickAndHalf) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_plan_rows

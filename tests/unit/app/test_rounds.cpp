@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace cadenza::app {
+namespace cadenza::app::test_rounds {
 namespace {
 
 Rounds rounds(std::initializer_list<double> seconds) {
@@ -41,4 +41,4 @@ TEST(SomeOf, NamesTheFirst) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_rounds

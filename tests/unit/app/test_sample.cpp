@@ -16,7 +16,7 @@
 #include "cadenza/simulate/least_time.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_sample {
 namespace {
 
 config::Experiment experiment(const std::vector<std::string>& overrides = {}) {
@@ -150,4 +150,4 @@ TEST(Sample, EstimatesRankAsSimulationsDo) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_sample

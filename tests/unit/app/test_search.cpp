@@ -19,7 +19,7 @@
 #include "cadenza/simulate/least_time.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_search {
 namespace {
 
 using ::testing::Contains;
@@ -473,4 +473,4 @@ TEST(Search, NamesTheScheduleOfStages) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_search

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-namespace cadenza::app {
+namespace cadenza::app::test_signals {
 namespace {
 
 bool has_signal_stack() {
@@ -46,4 +46,4 @@ TEST(StopSignals, AnInterruptIsOneOfThem) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_signals

@@ -8,7 +8,7 @@
 #include "app/simulate/simulation_report.hpp"
 #include "cadenza/base/error.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_simulation {
 namespace {
 
 using ::testing::HasSubstr;
@@ -128,7 +128,7 @@ TEST(Simulation, JudgesMemoryByRunMemoryOrElseTheMachines) {
   const MemoryVerdict verdict = judge_memory(poor, poor.run(0));
   EXPECT_FALSE(verdict.fits());
   EXPECT_EQ(verdict.ranks_beyond, 2);
-  EXPECT_THAT(verdict.beyond, testing::ElementsAre(HasSubstr("rank 0"), HasSubstr("rank 1")));
+  EXPECT_THAT(verdict.beyond, ::testing::ElementsAre(HasSubstr("rank 0"), HasSubstr("rank 1")));
   EXPECT_THAT(verdict.text(), HasSubstr("out of memory on 2 ranks"));
   EXPECT_THAT(describe(verdict), HasSubstr("most of it: "));
 
@@ -188,4 +188,4 @@ TEST(LoadMachine, IsNominalUnlessTheExperimentNamesOne) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_simulation

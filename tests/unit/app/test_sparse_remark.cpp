@@ -3,7 +3,7 @@
 
 #include "app/train/step_report.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_sparse_remark {
 namespace {
 
 using ::testing::HasSubstr;
@@ -40,4 +40,4 @@ TEST(SparseRemark, NamesTheKeyThatMakesEverythingDense) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_sparse_remark

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-namespace cadenza::app {
+namespace cadenza::app::test_step_report {
 namespace {
 
 config::Experiment experiment(int trainers, int servers) {
@@ -44,7 +44,8 @@ TEST(StepReport, ByLayerEachPassWaitsForItsSlowestRank) {
   const StepMetrics metrics = step_metrics(experiment(2, 0), batch_of(8), ranks({4, 4}, 6), 1);
   EXPECT_DOUBLE_EQ(metrics.attention_imbalance, 1);
   EXPECT_DOUBLE_EQ(metrics.attention_imbalance_by_layer, 1.5);
-  EXPECT_THAT(describe(metrics), testing::HasSubstr("attention imbalance 1.000 (by layer 1.500)"));
+  EXPECT_THAT(describe(metrics),
+              ::testing::HasSubstr("attention imbalance 1.000 (by layer 1.500)"));
 }
 
 TEST(StepReport, OnlyRanksThatServeCount) {
@@ -84,11 +85,11 @@ TEST(StepReport, FlopsOfDenseAttentionCountAllPassesThatRun) {
 TEST(StepReport, SparseStepsSayWhatWasComputed) {
   StepMetrics metrics = step_metrics(experiment(2, 0), batch_of(8), ranks({1, 1}, 1), 1);
   EXPECT_EQ(metrics.attention_flops, 2000);
-  EXPECT_THAT(describe(metrics), testing::Not(testing::HasSubstr("sparse")));
+  EXPECT_THAT(describe(metrics), ::testing::Not(::testing::HasSubstr("sparse")));
   metrics.sparsity = 0.75;
   metrics.dense_attention_flops = 8000;
-  EXPECT_THAT(describe(metrics), testing::HasSubstr("sparse 75.0 % (2K of 8K FLOPs)"));
+  EXPECT_THAT(describe(metrics), ::testing::HasSubstr("sparse 75.0 % (2K of 8K FLOPs)"));
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_step_report

@@ -12,10 +12,10 @@
 #include "cadenza/storage/hdf5.hpp"
 #include "unit/storage/child.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_sweep_table {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using Cells = std::vector<std::string>;
 
@@ -119,4 +119,4 @@ TEST(SweepTable, IsWrittenAsColumns) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_sweep_table

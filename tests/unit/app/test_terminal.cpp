@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace cadenza::app {
+namespace cadenza::app::test_terminal {
 namespace {
 
 TEST(Wrapped, LeavesLinesThatFit) {
@@ -23,4 +23,4 @@ TEST(Wrapped, DoesNotBreakWords) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_terminal

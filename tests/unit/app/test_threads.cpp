@@ -6,10 +6,10 @@
 
 #include <numeric>
 
-namespace cadenza::app {
+namespace cadenza::app::test_threads {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<int> cores(int begin, int end) {
   std::vector<int> all(static_cast<std::size_t>(end - begin));
@@ -183,14 +183,14 @@ TEST(DescribeThreads, WarnsOfTooManyThreads) {
                           "on 2 cores, so times will be longer"));
   // Together they have cores enough, but the first rank's threads all run on one.
   EXPECT_THAT(describe_threads({{on({0}, 2), on(cores(1, 8), 2)}})[0],
-              testing::HasSubstr("oversubscribed: 2 threads on 1 core,"));
+              ::testing::HasSubstr("oversubscribed: 2 threads on 1 core,"));
 }
 
 TEST(DescribeThreads, WarnsOfTooManyThreadsOnCoresThatOverlapInPart) {
   EXPECT_THAT(describe_threads({{on(cores(0, 3), 3), on(cores(1, 4), 3)}})[0],
-              testing::HasSubstr("oversubscribed: 6 threads on 4 cores,"));
+              ::testing::HasSubstr("oversubscribed: 6 threads on 4 cores,"));
   EXPECT_THAT(describe_threads({{on(cores(0, 3), 2), on(cores(1, 4), 2)}})[0],
-              testing::Not(testing::HasSubstr("oversubscribed")));
+              ::testing::Not(::testing::HasSubstr("oversubscribed")));
 }
 
 TEST(DescribeThreads, SaysWhatAQuotaDoes) {
@@ -209,7 +209,7 @@ TEST(DescribeThreads, SaysWhatThereIsNoRoomFor) {
               ElementsAre("1 rank x 512 threads, cores 0-1023 (not pinned); a rank can have no "
                           "more than 512 threads, not 1024: use more ranks"));
   EXPECT_THAT(describe_threads(alike(1, on(cores(0, 2), 600)))[0],
-              testing::EndsWith("; a rank can have no more than 512 threads, not 600"));
+              ::testing::EndsWith("; a rank can have no more than 512 threads, not 600"));
 }
 
 /// What threads were found on counts, not what was meant.
@@ -265,8 +265,8 @@ TEST(DescribeThreads, WarnsOfCoresThatMpirunLeavesIdle) {
               ElementsAre("2 ranks x 1 thread, cores 0 | 1 (pinned)"));
   first.wanted = second.wanted = 8;
   EXPECT_THAT(describe_threads({{first, second}})[0],
-              AllOf(testing::HasSubstr("oversubscribed: 8 threads on 1 core"),
-                    testing::HasSubstr("14 cores idle")));
+              AllOf(::testing::HasSubstr("oversubscribed: 8 threads on 1 core"),
+                    ::testing::HasSubstr("14 cores idle")));
 }
 
 TEST(DescribeThreads, SaysEverySituationOnce) {
@@ -278,12 +278,12 @@ TEST(DescribeThreads, SaysEverySituationOnce) {
               ElementsAre("3 hosts: 2 ranks x 1 thread, cores 0 | 1 (pinned)"));
   ranks[5].host = "d";
   EXPECT_THAT(describe_threads(ranks),
-              testing::UnorderedElementsAre("2 hosts: 1 rank x 2 threads, cores 0-1 (pinned)",
-                                            "2 hosts: 2 ranks x 1 thread, cores 0 | 1 (pinned)"));
+              ::testing::UnorderedElementsAre("2 hosts: 1 rank x 2 threads, cores 0-1 (pinned)",
+                                              "2 hosts: 2 ranks x 1 thread, cores 0 | 1 (pinned)"));
   ranks[4].cores = cores(0, 4);
   EXPECT_THAT(describe_threads(ranks),
-              testing::Contains("c: 1 rank x 4 threads, cores 0-3 (pinned)"));
+              ::testing::Contains("c: 1 rank x 4 threads, cores 0-3 (pinned)"));
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_threads

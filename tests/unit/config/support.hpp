@@ -57,7 +57,7 @@ inline std::string error_of(const std::string& text, const Overrides& overrides 
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
     return error.what();
   }
-  ADD_FAILURE() << "no error for:\n" << text << testing::PrintToString(overrides);
+  ADD_FAILURE() << "no error for:\n" << text << ::testing::PrintToString(overrides);
   return "";
 }
 

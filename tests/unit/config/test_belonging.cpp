@@ -3,13 +3,13 @@
 #include "cadenza/config/sweep.hpp"
 #include "support.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_belonging {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::vector<std::string> unused(const Overrides& overrides, const std::string& text = kGood) {
   UnusedKeys keys;
@@ -152,7 +152,7 @@ const std::vector<Ignored>& ignored() {
 TEST(Belonging, AKeyThatAChoiceIgnoresIsToldOf) {
   for (const Ignored& one : ignored()) {
     const std::string key = one.setting.substr(0, one.setting.find('='));
-    SCOPED_TRACE(one.setting + " beside " + testing::PrintToString(one.beside));
+    SCOPED_TRACE(one.setting + " beside " + ::testing::PrintToString(one.beside));
     const auto about = [&](const Overrides& beside) {
       std::vector<std::string> lines = unused(with(beside, {one.setting}));
       std::erase_if(lines, [&](const std::string& line) {
@@ -236,4 +236,4 @@ TEST(Belonging, ASweepIsSilentWhereAnotherPointUsesTheKey) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_belonging

@@ -2,7 +2,7 @@
 // Budgets of single heads: what a file leaves out is as in the experiment; all else is refused.
 #include "support.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_budgets {
 namespace {
 
 using ::testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(Budgets, OtherShapesAndNumbersAreRefused) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_budgets

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_check {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(Check, HeadsFitTheModel) {
   EXPECT_THAT(error_of(changed("heads: 4", "heads: 5")),
@@ -365,4 +365,4 @@ TEST(Capacity, PackingAsksForALayout) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_check

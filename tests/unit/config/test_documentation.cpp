@@ -10,7 +10,7 @@
 #include "cadenza/config/sweep.hpp"
 #include "support.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_documentation {
 namespace {
 
 struct Row {
@@ -78,7 +78,7 @@ void expect_documented(const std::string& page, const std::string& yaml) {
     EXPECT_FALSE(row.meaning.empty()) << key;
     EXPECT_FALSE(row.default_value.empty()) << key;
   }
-  EXPECT_THAT(rows, testing::UnorderedElementsAreArray(key_paths(yaml)));
+  EXPECT_THAT(rows, ::testing::UnorderedElementsAreArray(key_paths(yaml)));
 }
 
 constexpr const char* kExperimentPage = "docs/experiment.md";
@@ -178,11 +178,11 @@ TEST(Inputs, AreValidAndUseAllTheirKeys) {
         }
       }
     }
-    EXPECT_THAT(unused.lines(), testing::IsEmpty());
+    EXPECT_THAT(unused.lines(), ::testing::IsEmpty());
     ++checked;
   }
   EXPECT_GT(checked, 40);
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_documentation

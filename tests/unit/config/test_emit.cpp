@@ -7,7 +7,7 @@
 #include "../../../src/config/words.hpp"
 #include "support.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_emit {
 namespace {
 
 /// Draws valid experiments over all of their types, with awkward numbers and names.
@@ -239,16 +239,16 @@ TEST(Emit, ReadsBackToTheSame) {
 
 TEST(Emit, IsStableAndReadable) {
   const std::string yaml = to_yaml(parse(kGood));
-  EXPECT_THAT(yaml, testing::StartsWith("name: \"small\"\nseed: 1\nmodel:\n  layers: 2\n"));
-  EXPECT_THAT(yaml, testing::HasSubstr("  kv_heads: 4\n"));
-  EXPECT_THAT(yaml, testing::HasSubstr("  norm_eps: 1.0e-05\n  rope:\n    theta: 10000.0\n"));
-  EXPECT_THAT(yaml, testing::HasSubstr("  path: [\"corpus\"]\n"));
-  EXPECT_THAT(yaml, testing::HasSubstr("  servers: in_place\n"));
-  EXPECT_THAT(yaml, testing::HasSubstr("  betas: [0.9, 0.95]\n"));
-  EXPECT_THAT(yaml, testing::HasSubstr("trace:\n  events: true\n  memory: true\ncluster:\n"));
-  EXPECT_THAT(yaml, testing::EndsWith(
+  EXPECT_THAT(yaml, ::testing::StartsWith("name: \"small\"\nseed: 1\nmodel:\n  layers: 2\n"));
+  EXPECT_THAT(yaml, ::testing::HasSubstr("  kv_heads: 4\n"));
+  EXPECT_THAT(yaml, ::testing::HasSubstr("  norm_eps: 1.0e-05\n  rope:\n    theta: 10000.0\n"));
+  EXPECT_THAT(yaml, ::testing::HasSubstr("  path: [\"corpus\"]\n"));
+  EXPECT_THAT(yaml, ::testing::HasSubstr("  servers: in_place\n"));
+  EXPECT_THAT(yaml, ::testing::HasSubstr("  betas: [0.9, 0.95]\n"));
+  EXPECT_THAT(yaml, ::testing::HasSubstr("trace:\n  events: true\n  memory: true\ncluster:\n"));
+  EXPECT_THAT(yaml, ::testing::EndsWith(
                         "  slow_ranks: []\n  slow_links: []\n  slow_adapters: []\n  faults: []\n"));
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_emit

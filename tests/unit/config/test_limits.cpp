@@ -5,12 +5,12 @@
 #include "cadenza/config/limits.hpp"
 #include "cadenza/config/machine.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_limits {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(Aliases, OfTextAndListsAndBlocks) {
   const std::string text =
@@ -162,4 +162,4 @@ TEST(Limits, OfMachines) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_limits

@@ -4,7 +4,7 @@
 
 #include "support.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_machine {
 namespace {
 
 const std::string kMachine =
@@ -66,9 +66,9 @@ TEST(MachineFile, IsRead) {
   EXPECT_EQ(machine.ranks_per_node, 8);
   EXPECT_EQ(machine.attention.kv_heads, 2);
   EXPECT_THAT(machine.attention.forward,
-              testing::ElementsAre(Row<3>{128, 128, 1e-5}, Row<3>{128, 512, 4e-5}));
+              ::testing::ElementsAre(Row<3>{128, 128, 1e-5}, Row<3>{128, 512, 4e-5}));
   EXPECT_THAT(machine.products.table,
-              testing::ElementsAre(Row<4>{256, 64, 64, 1e9}, Row<4>{512, 64, 64, 2e9}));
+              ::testing::ElementsAre(Row<4>{256, 64, 64, 1e9}, Row<4>{512, 64, 64, 2e9}));
   EXPECT_EQ(machine.links.inside.bytes_per_second, 1e9);
   EXPECT_EQ(machine.links.between.bytes_per_second, 2e9);
   EXPECT_EQ(machine.links.between.latency_seconds, Machine{}.links.between.latency_seconds);
@@ -98,22 +98,22 @@ TEST(MachineFile, OfADataSheetAloneIsRefused) {
   const std::string attention = "attention.flops_per_second (or attention.forward and backward)";
   const std::string links = "links.between.bytes_per_second";
   EXPECT_THAT(machine_error("8\n", "8\n", sheet),
-              testing::StartsWith("m.yaml:1: found no " + attention +
-                                  ", no products.flops_per_second (or products.table), no "
-                                  "links.inside.bytes_per_second, no " +
-                                  links + ", and"));
+              ::testing::StartsWith("m.yaml:1: found no " + attention +
+                                    ", no products.flops_per_second (or products.table), no "
+                                    "links.inside.bytes_per_second, no " +
+                                    links + ", and"));
   // One table is not enough, and a default is no more right where a file has other keys.
   EXPECT_THAT(machine_error("  backward: [[128, 128, 3e-5]]\n", ""),
-              testing::StartsWith("m.yaml:1: found no " + attention + ", and"));
+              ::testing::StartsWith("m.yaml:1: found no " + attention + ", and"));
   EXPECT_THAT(machine_error("  between: {bytes_per_second: 2e9}\n", ""),
-              testing::StartsWith("m.yaml:1: found no " + links + ", and"));
+              ::testing::StartsWith("m.yaml:1: found no " + links + ", and"));
 }
 
 TEST(MachineFile, KnowsSparseAttention) {
   const Machine machine = parsed(kSparse);
   EXPECT_EQ(machine.attention.sparse.pair, 1.5);
   EXPECT_THAT(machine.attention.sparse.table,
-              testing::ElementsAre(Row<3>{16, 3.5, 4}, Row<3>{64, 1.25, 1.5}));
+              ::testing::ElementsAre(Row<3>{16, 3.5, 4}, Row<3>{64, 1.25, 1.5}));
   EXPECT_EQ(machine.attention.index.flops_per_second, 1e10);
   EXPECT_EQ(machine.attention.index.scores_per_second, 2e9);
   EXPECT_EQ(machine.attention.index.masses_per_second, 3e8);
@@ -123,8 +123,8 @@ TEST(MachineFile, KnowsSparseAttention) {
 }
 
 TEST(MachineFile, SaysWhatIsWrongWithSparseAttention) {
-  using testing::HasSubstr;
-  using testing::StartsWith;
+  using ::testing::HasSubstr;
+  using ::testing::StartsWith;
   const auto error = [](const std::string& from, const std::string& to) {
     return machine_error(from, to, kSparse);
   };
@@ -151,9 +151,9 @@ TEST(MachineFile, SaysWhatIsWrongWithSparseAttention) {
 }
 
 TEST(MachineFile, SaysWhatIsWrong) {
-  using testing::AllOf;
-  using testing::HasSubstr;
-  using testing::StartsWith;
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  using ::testing::StartsWith;
   EXPECT_THAT(machine_error("dtype: bfloat16", "dtype: bfloat"),
               AllOf(StartsWith("m.yaml:3: dtype: found bfloat"), HasSubstr("float64")));
   EXPECT_THAT(machine_error("products:", "product:"),
@@ -174,8 +174,8 @@ TEST(MachineFile, SaysWhatIsWrong) {
 }
 
 TEST(MachineFile, RefusesNumbersThatDoNotFitEachOther) {
-  using testing::HasSubstr;
-  using testing::StartsWith;
+  using ::testing::HasSubstr;
+  using ::testing::StartsWith;
   EXPECT_THAT(machine_error("[128, 512, 4e-5]", "[512, 128, 4e-5]"),
               StartsWith("m.yaml:9: attention.forward[1]: found 512 queries of a document of 128"));
   EXPECT_THAT(machine_error("[128, 512, 4e-5]", "[128, 128, 4e-5]"),
@@ -218,7 +218,7 @@ TEST(Cluster, FaultsAreRead) {
 }
 
 TEST(Cluster, SaysWhatIsWrongWithFaults) {
-  using testing::HasSubstr;
+  using ::testing::HasSubstr;
   const auto error = [](const std::string& faults) {
     return error_of(kGood, {"cluster.faults=" + faults});
   };
@@ -246,7 +246,7 @@ TEST(Cluster, SaysWhatIsWrongWithFaults) {
 }
 
 TEST(Cluster, SlowAdaptersAreOfNodes) {
-  using testing::HasSubstr;
+  using ::testing::HasSubstr;
   const auto with = [](const std::string& rows, const std::string& each) {
     return std::vector<std::string>{"parallel.data=5", "batch.tokens=5120",
                                     "cluster.ranks_per_node=" + each,
@@ -269,7 +269,7 @@ TEST(Cluster, SlowAdaptersAreOfNodes) {
 }
 
 TEST(Cluster, SaysWhatIsWrong) {
-  using testing::HasSubstr;
+  using ::testing::HasSubstr;
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[1, 0.5]]"}), HasSubstr("found rank 1"));
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0.5, 0.5]]"}), HasSubstr("found rank 0.5"));
   EXPECT_THAT(error_of(kGood, {"cluster.slow_ranks=[[0, 1.5]]"}), HasSubstr("a share of 1.5"));
@@ -281,4 +281,4 @@ TEST(Cluster, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_machine

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_read {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(Read, FillsValuesAndDefaults) {
   const Experiment e = parse(kGood);
@@ -109,7 +109,7 @@ struct BadValue {
   std::string cause;  ///< a part of what is said of it
 };
 
-class WrongValue : public testing::TestWithParam<BadValue> {};
+class WrongValue : public ::testing::TestWithParam<BadValue> {};
 
 TEST_P(WrongValue, SaysFoundAndValid) {
   const auto& [set, cause] = GetParam();
@@ -119,7 +119,7 @@ TEST_P(WrongValue, SaysFoundAndValid) {
 
 INSTANTIATE_TEST_SUITE_P(
     Read, WrongValue,
-    testing::Values(
+    ::testing::Values(
         BadValue{"model.layers=two", "found two; valid: an integer in ["},
         BadValue{"model.layers=1.5", "found 1.5;"}, BadValue{"model.layers=1e3", "found 1e3;"},
         BadValue{"model.layers='2'", "found \"2\";"}, BadValue{"model.layers=0", "found 0;"},
@@ -258,4 +258,4 @@ TEST(Yaml, OddShapesEndWithALine) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_read

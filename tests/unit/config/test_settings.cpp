@@ -5,7 +5,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_settings {
 namespace {
 
 using ::testing::Pair;
@@ -34,4 +34,4 @@ TEST(Settings, BrokenTextIsRefused) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_settings

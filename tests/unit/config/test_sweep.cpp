@@ -3,12 +3,12 @@
 
 #include "support.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_sweep {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const std::string kSweep =
     "name: grid\n"                                                      // 1
@@ -157,4 +157,4 @@ TEST(SweepExperiment, IsRefusedWhereTheShapeDoesNotDivide) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_sweep

@@ -5,7 +5,7 @@
 
 #include "../../../src/config/words.hpp"
 
-namespace cadenza::config {
+namespace cadenza::config::test_words {
 namespace {
 
 /// Whether the type has an enumerator of this value: GCC and Clang write Source::text for one, and
@@ -18,13 +18,13 @@ constexpr bool is_enumerator() {
 }
 
 template <typename Choice>
-class Words : public testing::Test {};
+class Words : public ::testing::Test {};
 
-using Choices =
-    testing::Types<Source, Tokenizer, TokenType, Distribution, DrawRule, Packing, PipelineSchedule,
-                   Shard, AttentionKind, RopeScalingKind, ChunkCap, PlacementKind, Overlap,
-                   Sharding, ShardUnit, Priority, Bound, Inputs, Gather, AttentionKernel, Recompute,
-                   OptimizerKind, Schedule, FaultPhase, FaultWork, DeviceKind, Transport, Dtype>;
+using Choices = ::testing::Types<Source, Tokenizer, TokenType, Distribution, DrawRule, Packing,
+                                 PipelineSchedule, Shard, AttentionKind, RopeScalingKind, ChunkCap,
+                                 PlacementKind, Overlap, Sharding, ShardUnit, Priority, Bound,
+                                 Inputs, Gather, AttentionKernel, Recompute, OptimizerKind,
+                                 Schedule, FaultPhase, FaultWork, DeviceKind, Transport, Dtype>;
 TYPED_TEST_SUITE(Words, Choices);
 
 TYPED_TEST(Words, AreOneForEachEnumerator) {
@@ -36,4 +36,4 @@ TYPED_TEST(Words, AreOneForEachEnumerator) {
 }
 
 }  // namespace
-}  // namespace cadenza::config
+}  // namespace cadenza::config::test_words

@@ -114,7 +114,7 @@ void expect_error(ExitCode code, const std::vector<std::string>& parts, Call cal
     EXPECT_EQ(error.code(), code) << error.what();
     const std::string message = error.what();
     EXPECT_EQ(message.find('\n'), message.npos) << message;
-    for (const std::string& part : parts) EXPECT_THAT(message, testing::HasSubstr(part));
+    for (const std::string& part : parts) EXPECT_THAT(message, ::testing::HasSubstr(part));
   }
 }
 

@@ -9,11 +9,11 @@
 #include "cadenza/cost/flops.hpp"
 #include "support.hpp"
 
-namespace cadenza::data {
+namespace cadenza::data::test_balanced {
 namespace {
 
 using config::Packing;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Lengths = std::vector<std::int64_t>;
 
 struct Options {
@@ -174,7 +174,7 @@ TEST(Balanced, ReadsOnWhereAllDocumentsWait) {
   const MemoryCorpus corpus = numbered({8, 8, 8});
   const Packer balanced = packer(corpus, {Packing::balanced, 16, 4, 2.0, 10, {5}});
   const Batch batch = balanced.batch(0);  // two windows until the queue has four
-  EXPECT_THAT(lengths(batch), testing::Each(ElementsAre(8)));
+  EXPECT_THAT(lengths(batch), ::testing::Each(ElementsAre(8)));
   EXPECT_EQ(batch.tokens(), 32);
 }
 
@@ -233,7 +233,7 @@ Case random_case(std::uint32_t seed) {
   return result;
 }
 
-class RandomBalancing : public testing::TestWithParam<std::uint32_t> {};
+class RandomBalancing : public ::testing::TestWithParam<std::uint32_t> {};
 
 // A document's read step is its step less its delay. Documents that were read in the first 60 steps
 // have all come after 600: together they are the beginning of the stream, every token as often as
@@ -315,10 +315,10 @@ TEST_P(RandomBalancing, IsTheSameInAnyOrderAndFromAnyThread) {
     });
   }
   threads.clear();
-  EXPECT_THAT(wrong, testing::Each(0));
+  EXPECT_THAT(wrong, ::testing::Each(0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, RandomBalancing, testing::Range(0u, 40u));
+INSTANTIATE_TEST_SUITE_P(Cases, RandomBalancing, ::testing::Range(0u, 40u));
 
 TEST(Balanced, StepsBehindARememberedOneAreTheSame) {
   const MemoryCorpus corpus = numbered(long_tailed(3, 50, 40));
@@ -350,4 +350,4 @@ TEST(Balanced, IsBetterThanFixedOnLongTails) {
 }
 
 }  // namespace
-}  // namespace cadenza::data
+}  // namespace cadenza::data::test_balanced

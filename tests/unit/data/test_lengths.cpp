@@ -5,13 +5,13 @@
 
 #include "support.hpp"
 
-namespace cadenza::data {
+namespace cadenza::data::test_lengths {
 namespace {
 
 using config::Distribution;
 using config::DrawRule;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr std::int64_t kUncut = std::int64_t{1} << 40;
 
@@ -145,7 +145,7 @@ TEST(Histogram, ProlongHasLongDocumentsFirst) {
   EXPECT_NEAR(replaced, 60, 20);
   EXPECT_EQ(std::count(found.begin(), found.begin() + 200, 70000), 200 - replaced);
   for (auto i = found.begin() + 200; i != found.end(); ++i)
-    EXPECT_THAT(*i, testing::AnyOf(112, 65536));
+    EXPECT_THAT(*i, ::testing::AnyOf(112, 65536));
 }
 
 TEST(Histogram, PretrainDrawsTenThousandStretched) {
@@ -234,4 +234,4 @@ TEST(PackedSequences, AreWholeSequencesAsPublished) {
 }
 
 }  // namespace
-}  // namespace cadenza::data
+}  // namespace cadenza::data::test_lengths

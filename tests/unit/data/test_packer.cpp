@@ -8,10 +8,10 @@
 
 #include "support.hpp"
 
-namespace cadenza::data {
+namespace cadenza::data::test_packer {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 Packer packer(const Corpus& corpus, std::int64_t tokens, std::int64_t microbatch,
               bool shuffle = false, std::uint64_t seed = 1) {
@@ -115,7 +115,7 @@ Case random_case(std::uint32_t seed) {
   return result;
 }
 
-class RandomPacking : public testing::TestWithParam<std::uint32_t> {};
+class RandomPacking : public ::testing::TestWithParam<std::uint32_t> {};
 
 // Oracle: the corpus as the list of its tokens, cut by counting.
 TEST_P(RandomPacking, EveryPassHoldsEveryTokenOnceInOrder) {
@@ -190,7 +190,7 @@ TEST_P(RandomPacking, IsTheSameInAnyOrderOfCalls) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, RandomPacking, testing::Range(0u, 40u));
+INSTANTIATE_TEST_SUITE_P(Cases, RandomPacking, ::testing::Range(0u, 40u));
 
 TEST(Shuffle, IsGivenBySeedAndPass) {
   const MemoryCorpus corpus = numbered(std::vector<std::int64_t>(30, 1));
@@ -230,8 +230,8 @@ TEST(Shuffle, ThreadsSeeTheSameBatches) {
     });
   }
   threads.clear();
-  EXPECT_THAT(wrong, testing::Each(0));
+  EXPECT_THAT(wrong, ::testing::Each(0));
 }
 
 }  // namespace
-}  // namespace cadenza::data
+}  // namespace cadenza::data::test_packer

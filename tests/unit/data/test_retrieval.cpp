@@ -5,10 +5,10 @@
 #include "cadenza/data/batch.hpp"
 #include "support.hpp"
 
-namespace cadenza::data {
+namespace cadenza::data::test_retrieval {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr std::int64_t kVocabulary = 66;
 constexpr Token kFact = 0, kAsk = 1, kFirstWord = 2;
@@ -308,4 +308,4 @@ TEST(Retrieval, AnyRangeOfAnyTaskIsThatOfTheDocument) {
 }
 
 }  // namespace
-}  // namespace cadenza::data
+}  // namespace cadenza::data::test_retrieval

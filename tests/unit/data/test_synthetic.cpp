@@ -4,11 +4,11 @@
 
 #include "support.hpp"
 
-namespace cadenza::data {
+namespace cadenza::data::test_synthetic {
 namespace {
 
 using config::Distribution;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 config::Data synthetic(Distribution distribution, std::int64_t count) {
   config::Data data;
@@ -108,7 +108,7 @@ TEST(SyntheticLengths, Errors) {
                [] { lengths(synthetic(Distribution::list, 2)); });
 }
 
-class SyntheticTokens : public testing::Test {
+class SyntheticTokens : public ::testing::Test {
  protected:
   static constexpr std::int64_t kVocabulary = 40;
   static config::Data data() {
@@ -172,4 +172,4 @@ TEST_F(SyntheticTokens, HaveOneLikelyFollower) {
 }
 
 }  // namespace
-}  // namespace cadenza::data
+}  // namespace cadenza::data::test_synthetic

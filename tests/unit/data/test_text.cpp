@@ -3,10 +3,10 @@
 
 #include "support.hpp"
 
-namespace cadenza::data {
+namespace cadenza::data::test_text {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 config::Data text(std::vector<std::string> paths) {
   config::Data data;
@@ -31,7 +31,7 @@ std::vector<std::string> contents(const std::vector<std::string>& paths) {
 }
 
 // A tree in which the bytes of a file tell its name.
-class TextTree : public testing::Test {
+class TextTree : public ::testing::Test {
  protected:
   TextTree() {
     for (const char* name : {"b.txt", "a.txt", "a.py", "sub/c.py", "sub/deep/d.py", "sub.py",
@@ -124,7 +124,7 @@ TEST_F(TextTree, RelativePaths) {
   std::filesystem::current_path(folder_.path());
   EXPECT_THAT(contents({"sub"}), ElementsAre("sub/c.py", "sub/deep/d.py"));
   EXPECT_THAT(contents({"**/**/*.py"}), ElementsAre("a.py", "sub.py", "sub/c.py", "sub/deep/d.py"));
-  EXPECT_THAT(contents({"**"}), testing::SizeIs(7));
+  EXPECT_THAT(contents({"**"}), ::testing::SizeIs(7));
   std::filesystem::current_path(before);
 }
 
@@ -235,4 +235,4 @@ TEST(Text, LongDocumentsAreCutWithoutLoss) {
 }
 
 }  // namespace
-}  // namespace cadenza::data
+}  // namespace cadenza::data::test_text

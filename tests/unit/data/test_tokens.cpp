@@ -4,7 +4,7 @@
 
 #include "support.hpp"
 
-namespace cadenza::data {
+namespace cadenza::data::test_tokens {
 namespace {
 
 using Values = std::vector<std::int64_t>;
@@ -152,7 +152,7 @@ TEST(Tokens, RangesAndCuts) {
   }
 }
 
-class TokenErrors : public testing::Test {
+class TokenErrors : public ::testing::Test {
  protected:
   void expect(const std::vector<std::string>& parts, const std::string& name,
               const std::string& bytes, config::TokenType dtype = config::TokenType::uint16) const {
@@ -266,7 +266,7 @@ TEST(Tokens, OfAnyFirstValue) {
   config::Data data = tokens({folder / "a.bin"}, config::TokenType::uint16);
   const auto is_taken = [&](const std::string& bytes) {
     folder.write("a.bin", bytes);
-    EXPECT_NO_THROW(open_corpus(data, 1 << 16, 1)) << testing::PrintToString(bytes.substr(0, 16));
+    EXPECT_NO_THROW(open_corpus(data, 1 << 16, 1)) << ::testing::PrintToString(bytes.substr(0, 16));
   };
   for (const auto& [what, bytes] : foreign_files()) {
     std::string tokens = bytes.substr(0, what == "tar" ? 100 : 2);  // its first token, then others
@@ -402,4 +402,4 @@ TEST_F(TokenErrors, FileThatShrinks) {
 }
 
 }  // namespace
-}  // namespace cadenza::data
+}  // namespace cadenza::data::test_tokens

@@ -8,7 +8,7 @@
 #include "oracle.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_assemble {
 namespace {
 
 using test::Draw;
@@ -109,4 +109,4 @@ TEST(Assemble, AnyKeySplitIsValid) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_assemble

@@ -11,7 +11,7 @@
 #include "oracle.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_cad {
 namespace {
 
 using test::Draw;
@@ -295,4 +295,4 @@ TEST(Cad, PlansManyDocumentsQuickly) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_cad

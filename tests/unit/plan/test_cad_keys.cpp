@@ -10,7 +10,7 @@
 #include "oracle.hpp"
 #include "plan/cad/tiles.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_cad_keys {
 namespace {
 
 using test::Draw;
@@ -38,8 +38,8 @@ std::set<Rank> busy(const Plan& plan) {
 }
 
 void expect_valid(const Plan& plan) {
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
-  EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
 }
 
 TEST(SplitKeys, NeverRaisesThePlansCost) {
@@ -138,4 +138,4 @@ TEST(Tiling, CoversTheTileOnceInSharesOfItsArea) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_cad_keys

@@ -8,7 +8,7 @@
 #include "cases.hpp"
 #include "pretrain_lengths.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_cad_published {
 namespace {
 
 using config::Bound;
@@ -85,11 +85,12 @@ std::vector<Shard> shards(const Plan& plan, Rank server, int document) {
 TEST(PublicCode, ReproducesThePublishedPlan) {
   const Workload w = sequential({32768, 8192, 8192, 4096, 4096, 4096, 4096}, 16384, kShape8B);
   ASSERT_EQ(w.ranks, 4);
-  EXPECT_THAT(loads(colocated(w)), testing::ElementsAre(268443648, 268443648, 67117056, 33562624));
+  EXPECT_THAT(loads(colocated(w)),
+              ::testing::ElementsAre(268443648, 268443648, 67117056, 33562624));
   const Plan plan = cad(w, options(Bound::one_sided, Priority::public_code, 1, 0.0));
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
-  EXPECT_THAT(loads(plan), testing::ElementsAre(159421185, 159421185, 159361791, 159362815));
-  using testing::UnorderedElementsAre;
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+  EXPECT_THAT(loads(plan), ::testing::ElementsAre(159421185, 159421185, 159361791, 159362815));
+  using ::testing::UnorderedElementsAre;
   EXPECT_THAT(shards(plan, 0, 0), UnorderedElementsAre(Shard{4865, 4865}, Shard{4865, 32768}));
   EXPECT_THAT(shards(plan, 1, 0), UnorderedElementsAre(Shard{4865, 13057}, Shard{4865, 24576}));
   EXPECT_THAT(shards(plan, 2, 0), UnorderedElementsAre(Shard{2815, 15872}, Shard{2815, 19711}));
@@ -159,7 +160,7 @@ TEST(PublicCode, VolumeFallsWithTolerance) {
     }
   }
   EXPECT_TRUE(std::is_sorted(volume.rbegin(), volume.rend()));
-  EXPECT_THAT(volume[1] / volume[0], testing::AllOf(testing::Ge(0.80), testing::Le(0.95)));
+  EXPECT_THAT(volume[1] / volume[0], ::testing::AllOf(::testing::Ge(0.80), ::testing::Le(0.95)));
   double unmoved = 0;  // documents that span ranks share keys
   for (const Workload& w : list) unmoved += test::total_bytes(colocated(w));
   EXPECT_EQ(volume.back(), unmoved);
@@ -170,7 +171,7 @@ TEST(Priorities, ResidentMovesTheFewestBytes) {
   for (const Workload& w : batches(16, kShape8B)) {
     for (Priority priority : {Priority::resident, Priority::paper, Priority::public_code}) {
       const Plan plan = cad(w, options(Bound::two_sided, priority, 128, 0.05));
-      EXPECT_THAT(violations(plan), testing::IsEmpty());
+      EXPECT_THAT(violations(plan), ::testing::IsEmpty());
       EXPECT_LE(imbalance(plan), 1.051);
       bytes[priority] += test::total_bytes(plan);
     }
@@ -191,11 +192,11 @@ TEST(PublicCode, RandomPlansAreValid) {
                 draw.of<Priority>({Priority::paper, Priority::public_code, Priority::resident}),
                 block, draw.of<double>({0.0, 0.1, 1.0}));
     const Plan plan = cad(w, attention);
-    EXPECT_THAT(violations(plan), testing::IsEmpty());
-    EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+    EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+    EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
     EXPECT_EQ(hash(plan), hash(cad(w, attention)));
   }
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_cad_published

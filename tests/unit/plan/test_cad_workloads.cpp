@@ -10,7 +10,7 @@
 #include "oracle.hpp"
 #include "plan/cad/document_shard.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_cad_workloads {
 namespace {
 
 using test::Draw;
@@ -26,8 +26,8 @@ config::Attention options(std::int64_t block, double tolerance, bool split_keys)
 }
 
 void expect_valid(const Plan& plan) {
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
-  EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
 }
 
 std::int64_t total_pairs(const Workload& w) {
@@ -193,4 +193,4 @@ TEST(Parts, CoverEveryQueryOnceAndPairsCostTheSame) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_cad_workloads

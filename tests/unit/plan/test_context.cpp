@@ -9,7 +9,7 @@
 #include "oracle.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_context {
 namespace {
 
 using config::PlacementKind;
@@ -306,4 +306,4 @@ TEST(Context, AnyPlanComputesEveryPairOnce) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_context

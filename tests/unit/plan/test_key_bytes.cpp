@@ -14,7 +14,7 @@
 #include "oracle.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_key_bytes {
 namespace {
 
 using config::PlacementKind;
@@ -208,4 +208,4 @@ TEST(KeyBytes, ReportsSayThem) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_key_bytes

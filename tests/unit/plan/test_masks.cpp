@@ -12,7 +12,7 @@
 #include "oracle.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_masks {
 namespace {
 
 using config::AttentionKind;
@@ -223,4 +223,4 @@ TEST(Window, ReportsHaveBothEdges) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_masks

@@ -7,7 +7,7 @@
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_mirror {
 namespace {
 
 using test::workload;
@@ -62,13 +62,13 @@ TEST(Mirror, OfALocalPlanIsLocal) {
 TEST(Mirror, FaultsAreFound) {
   const Plan forward = sample();
   const Plan good = mirror(forward);
-  ASSERT_THAT(mirror_violations(forward, good), testing::IsEmpty());
+  ASSERT_THAT(mirror_violations(forward, good), ::testing::IsEmpty());
   const auto broken = [&](const std::function<void(Plan&)>& plant, bool totals = true) {
     Plan other = good;
     plant(other);
     if (totals) add_totals(other);
     EXPECT_THAT(mirror_violations(forward, other),
-                testing::Contains(testing::StartsWith("mirror:")));
+                ::testing::Contains(::testing::StartsWith("mirror:")));
   };
   // Every move: dK, dV, dQ home, inputs there.
   for (std::size_t s = 0; s < good.stages.size(); ++s) {
@@ -97,8 +97,8 @@ TEST(Mirror, FaultsAreFound) {
   broken([](Plan& p) { p.cost_per_rank[0] += 99; }, false);
   broken([](Plan& p) { p.bytes_sent_per_rank[0] += 1; }, false);
   // The forward plan is not its own mirror.
-  EXPECT_THAT(mirror_violations(forward, forward), testing::Not(testing::IsEmpty()));
+  EXPECT_THAT(mirror_violations(forward, forward), ::testing::Not(::testing::IsEmpty()));
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_mirror

@@ -4,7 +4,7 @@
 #include "cadenza/plan/predict.hpp"
 #include "cases.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_plan {
 namespace {
 
 using test::workload;
@@ -84,7 +84,7 @@ TEST(Plan, EqualPlansHashEqualAndEveryFieldCounts) {
     Plan other = plan;
     change(other);
     const std::uint64_t value = hash(other);
-    EXPECT_THAT(seen, testing::Not(testing::Contains(value))) << "change " << seen.size();
+    EXPECT_THAT(seen, ::testing::Not(::testing::Contains(value))) << "change " << seen.size();
     seen.push_back(value);
   };
   changed([](Plan& p) { p.workload.lengths[0] += 1; });
@@ -135,4 +135,4 @@ TEST(Predict, AddsSlowestServerAndLargestTransferOfEachStage) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_plan

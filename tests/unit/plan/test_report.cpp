@@ -8,7 +8,7 @@
 #include "cadenza/plan/report.hpp"
 #include "cases.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_report {
 namespace {
 
 using nlohmann::json;
@@ -26,25 +26,26 @@ std::vector<Plan> step() {
 
 TEST(Report, JsonHasExactlyTheContractsKeys) {
   const json report = json::parse(to_json(step()));
-  EXPECT_THAT(keys(report), testing::ElementsAre("documents", "home", "plans", "ranks", "summary"));
+  EXPECT_THAT(keys(report),
+              ::testing::ElementsAre("documents", "home", "plans", "ranks", "summary"));
   const json& tick = report["plans"][1];
-  EXPECT_THAT(keys(tick), testing::ElementsAre("half", "imbalance", "imbalance_before",
-                                               "lower_bound_seconds", "merges", "microbatch",
-                                               "order", "predicted_seconds", "stages", "tick"));
+  EXPECT_THAT(keys(tick), ::testing::ElementsAre("half", "imbalance", "imbalance_before",
+                                                 "lower_bound_seconds", "merges", "microbatch",
+                                                 "order", "predicted_seconds", "stages", "tick"));
   EXPECT_EQ(tick["order"], json({{"stripes", 1}, {"run", 1}}));
   const json& stage = tick["stages"][1];
-  EXPECT_THAT(keys(stage), testing::ElementsAre("moves", "tasks"));
+  EXPECT_THAT(keys(stage), ::testing::ElementsAre("moves", "tasks"));
   EXPECT_THAT(keys(stage["moves"][0]),
-              testing::ElementsAre("bytes", "document", "from", "heads", "to", "tokens", "what"));
-  EXPECT_THAT(keys(stage["tasks"][0]), testing::ElementsAre("cost", "diagonal", "document", "heads",
-                                                            "k", "q", "rule", "server"));
+              ::testing::ElementsAre("bytes", "document", "from", "heads", "to", "tokens", "what"));
+  EXPECT_THAT(keys(stage["tasks"][0]), ::testing::ElementsAre("cost", "diagonal", "document",
+                                                              "heads", "k", "q", "rule", "server"));
   EXPECT_THAT(keys(tick["merges"][0]),
-              testing::ElementsAre("contributors", "document", "heads", "owner", "tokens"));
-  EXPECT_THAT(keys(report["home"][0]), testing::ElementsAre("document", "rank", "tokens"));
+              ::testing::ElementsAre("contributors", "document", "heads", "owner", "tokens"));
+  EXPECT_THAT(keys(report["home"][0]), ::testing::ElementsAre("document", "rank", "tokens"));
   EXPECT_THAT(keys(report["summary"]),
-              testing::ElementsAre("bytes_sent_per_rank", "cost_per_rank", "imbalance",
-                                   "imbalance_before", "key_bytes_moved", "key_bytes_needed",
-                                   "lower_bound_seconds", "predicted_seconds"));
+              ::testing::ElementsAre("bytes_sent_per_rank", "cost_per_rank", "imbalance",
+                                     "imbalance_before", "key_bytes_moved", "key_bytes_needed",
+                                     "lower_bound_seconds", "predicted_seconds"));
 }
 
 /// A document of 200 tokens shared by four ranks.
@@ -138,7 +139,7 @@ TEST(Report, JsonHasNoNumberForWhatHasNoEnd) {
     attention.window = 50;
     attention.chunk = 50;
     EXPECT_THAT(shared_by_four(attention).dump(),
-                testing::Not(testing::ContainsRegex("[0-9]{19}")));
+                ::testing::Not(::testing::ContainsRegex("[0-9]{19}")));
   }
 }
 
@@ -151,12 +152,12 @@ TEST(Report, PredictionsAreThoseOfTheMachineThatIsNamed) {
   EXPECT_EQ(summary["predicted_seconds"], 7.0);
   EXPECT_EQ(summary["rates"], "machine m");
   EXPECT_THAT(to_table(step(), notes),
-              testing::HasSubstr("attention 5.0 s predicted, lower bound 3.0 s"));
+              ::testing::HasSubstr("attention 5.0 s predicted, lower bound 3.0 s"));
   EXPECT_THAT(
       to_table(step(), notes),
-      testing::HasSubstr("forward of one layer: 7.0 s predicted (machine m), lower bound 4.0 s"));
+      ::testing::HasSubstr("forward of one layer: 7.0 s predicted (machine m), lower bound 4.0 s"));
   EXPECT_THAT(to_table(step()),
-              testing::HasSubstr("predicted (assumed 50 GFLOP/s, 5 GB/s: set cluster.machine)"));
+              ::testing::HasSubstr("predicted (assumed 50 GFLOP/s, 5 GB/s: set cluster.machine)"));
 }
 
 // What an outsider would do: cover every document, add up every cost and byte.
@@ -165,7 +166,7 @@ TEST(Report, JsonSufficesToCheckCoverageAndBalance) {
   const json report = json::parse(to_json(ticks));
   EXPECT_EQ(report["ranks"], 2);
   const auto lengths = report["documents"].get<std::vector<std::int64_t>>();
-  EXPECT_THAT(lengths, testing::ElementsAre(400, 3, 20, 50, 300));
+  EXPECT_THAT(lengths, ::testing::ElementsAre(400, 3, 20, 50, 300));
   EXPECT_EQ(report["home"][4], json({{"rank", 1}, {"document", 4}, {"tokens", {0, 300}}}));
   std::vector<double> pairs(lengths.size(), 0);
   std::vector<double> cost(2, 0);
@@ -182,7 +183,7 @@ TEST(Report, JsonSufficesToCheckCoverageAndBalance) {
         cost[task["server"].get<std::size_t>()] += task["cost"].get<double>();
       }
       for (const json& move : stage["moves"]) {
-        EXPECT_THAT(move["what"].get<std::string>(), testing::AnyOf("Q", "K", "V", "O", "LSE"));
+        EXPECT_THAT(move["what"].get<std::string>(), ::testing::AnyOf("Q", "K", "V", "O", "LSE"));
         bytes[move["from"].get<std::size_t>()] += move["bytes"].get<std::int64_t>();
       }
     }
@@ -229,10 +230,10 @@ TEST(Report, TableIsAligned) {
   }
   const std::string table = to_table(plans, notes);
   EXPECT_THAT(table,
-              testing::HasSubstr("tick 1: 2 documents, 350 tokens, longest 300\nimbalance 1."));
-  EXPECT_THAT(table, testing::HasSubstr("before balancing 1.9"));
-  EXPECT_THAT(table, testing::HasSubstr("2 of 5 documents delayed, by up to 2 steps"));
-  EXPECT_THAT(table, testing::HasSubstr("step: 2 ticks"));
+              ::testing::HasSubstr("tick 1: 2 documents, 350 tokens, longest 300\nimbalance 1."));
+  EXPECT_THAT(table, ::testing::HasSubstr("before balancing 1.9"));
+  EXPECT_THAT(table, ::testing::HasSubstr("2 of 5 documents delayed, by up to 2 steps"));
+  EXPECT_THAT(table, ::testing::HasSubstr("step: 2 ticks"));
 }
 
 TEST(Report, SaysWhichTolerancesWereTried) {
@@ -242,8 +243,9 @@ TEST(Report, SaysWhichTolerancesWereTried) {
   EXPECT_EQ(report["plans"][0]["tolerance"], 0.02);
   EXPECT_EQ(report["plans"][0]["trials"][1], json({{"tolerance", 1.0}, {"layer_seconds", 3.0}}));
   EXPECT_FALSE(report["plans"][1].contains("tolerance"));
-  EXPECT_THAT(to_table(plans), testing::HasSubstr("\ntolerance 0.02 (auto: a layer is predicted to "
-                                                  "take 1.0 s; 0.1: 2.0 s)\n"));
+  EXPECT_THAT(to_table(plans),
+              ::testing::HasSubstr("\ntolerance 0.02 (auto: a layer is predicted to "
+                                   "take 1.0 s; 0.1: 2.0 s)\n"));
 }
 
 TEST(Report, JsonHasWhatIsNoted) {
@@ -284,8 +286,8 @@ TEST(Report, HalvesShareTheirDocuments) {
     EXPECT_EQ(report["plans"][i]["half"], i % 2);
   }
   for (const json& task : report["plans"][3]["stages"][0]["tasks"]) EXPECT_GE(task["document"], 3);
-  EXPECT_THAT(to_table(plans), testing::HasSubstr("tick 1, second half: 3 documents"));
-  EXPECT_THAT(to_table(plans), testing::HasSubstr("step: 2 ticks"));
+  EXPECT_THAT(to_table(plans), ::testing::HasSubstr("tick 1, second half: 3 documents"));
+  EXPECT_THAT(to_table(plans), ::testing::HasSubstr("step: 2 ticks"));
 }
 
 // A document of five rows of blocks, and a dense one.
@@ -315,7 +317,7 @@ TEST(Report, PicturesAreByTextPositions) {
   const Plan plan = make_plan(attention, w);
   const std::string table = to_table({plan});
   // Runs of four tokens alternate between the ranks; queries stay at home.
-  EXPECT_THAT(table, testing::HasSubstr("\n  0...............\n  11..............\n  000....."));
+  EXPECT_THAT(table, ::testing::HasSubstr("\n  0...............\n  11..............\n  000....."));
 }
 
 TEST(Report, PicturesShowSlicesOfHeads) {
@@ -325,16 +327,16 @@ TEST(Report, PicturesShowSlicesOfHeads) {
   config::Attention attention;
   attention.placement = config::PlacementKind::ulysses;
   const Plan plan = make_plan(attention, w);
-  EXPECT_THAT(to_table({plan}), testing::HasSubstr("  0, heads 0-1          0, heads 2-3"));
-  EXPECT_THAT(to_table({plan}), testing::HasSubstr("\n  0...............      1..............."));
+  EXPECT_THAT(to_table({plan}), ::testing::HasSubstr("  0, heads 0-1          0, heads 2-3"));
+  EXPECT_THAT(to_table({plan}), ::testing::HasSubstr("\n  0...............      1..............."));
 }
 
 TEST(Report, EmptyStep) {
   EXPECT_EQ(json::parse(to_json({}))["plans"], json::array());
-  EXPECT_THAT(to_table({}), testing::HasSubstr("step: 0 ticks"));
+  EXPECT_THAT(to_table({}), ::testing::HasSubstr("step: 0 ticks"));
   const Plan nothing = cad(workload({{}, {}}), 16, 0.0);
-  EXPECT_THAT(to_table({nothing}), testing::HasSubstr("tick 0: 0 documents"));
+  EXPECT_THAT(to_table({nothing}), ::testing::HasSubstr("tick 0: 0 documents"));
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_report

@@ -8,7 +8,7 @@
 #include "cases.hpp"
 #include "plan/workload/sharding.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_sharding {
 namespace {
 
 using config::PlacementKind;
@@ -102,12 +102,12 @@ TEST(Sharding, AnyLengthsLeaveRanksEqual) {
 TEST(Sharding, IsInProportionToCapacities) {
   const std::vector<std::int64_t> lengths = {300};
   EXPECT_THAT(shard(lengths, 0, {2, 1, true, {100, 50}}),
-              testing::ElementsAre(Home{0, 0, {0, 200}}, Home{1, 0, {200, 300}}));
+              ::testing::ElementsAre(Home{0, 0, {0, 200}}, Home{1, 0, {200, 300}}));
   EXPECT_THAT(
       shard(lengths, 0, {2, 2, true, {100, 50}}),
-      testing::ElementsAre(Home{0, 0, {0, 100}}, Home{1, 0, {100, 200}}, Home{0, 0, {200, 300}}));
+      ::testing::ElementsAre(Home{0, 0, {0, 100}}, Home{1, 0, {100, 200}}, Home{0, 0, {200, 300}}));
   EXPECT_THAT(shard(lengths, 0, {2, 1, true, {1, 10000}}),
-              testing::ElementsAre(Home{1, 0, {0, 300}}))
+              ::testing::ElementsAre(Home{1, 0, {0, 300}}))
       << "a share below one token";
   EXPECT_EQ(shard(lengths, 0, {3, 2, true, {80, 80, 80}}), shard(lengths, 0, {3, 2, true, {}}));
 }
@@ -194,10 +194,10 @@ TEST(Sharding, EveryPlacementButStripesKnowsCapacities) {
   };
   const std::vector<std::int64_t> shares = {69, 69, 69, 34, 30, 30, 90, 90};
   const auto near =
-      testing::Pointwise(testing::Truly([](const auto& pair) {
-                           return std::abs(std::get<0>(pair) - std::get<1>(pair)) <= 3;
-                         }),
-                         shares);
+      ::testing::Pointwise(::testing::Truly([](const auto& pair) {
+                             return std::abs(std::get<0>(pair) - std::get<1>(pair)) <= 3;
+                           }),
+                           shares);
   for (const PlacementKind placement :
        {PlacementKind::ring, PlacementKind::zigzag, PlacementKind::ulysses,
         PlacementKind::all_gather, PlacementKind::double_ring, PlacementKind::cad}) {
@@ -205,7 +205,7 @@ TEST(Sharding, EveryPlacementButStripesKnowsCapacities) {
   }
   EXPECT_THAT(tokens(PlacementKind::cad, config::Overlap::ping_pong), near);
   EXPECT_THAT(tokens(PlacementKind::ulysses_ring, config::Overlap::none),
-              testing::ElementsAre(68, 69, 51, 52, 30, 30, 90, 90))
+              ::testing::ElementsAre(68, 69, 51, 52, 30, 30, 90, 90))
       << "ranks that share heads share the rows of their ring position";
   for (const PlacementKind placement : {PlacementKind::striped, PlacementKind::block_striped}) {
     for (const std::int64_t held : tokens(placement, config::Overlap::none)) {
@@ -226,10 +226,10 @@ TEST(Sharding, StagesShareAMicrobatchAlike) {
   e.parallel.pipeline = 2;
   const std::vector<Occupant> groups(4, &microbatch);
   const Workload w = make_workload(e, groups, 0, {100, 50, 100, 100, 100, 100, 20, 40});
-  EXPECT_THAT(w.homes,
-              testing::ElementsAre(Home{0, 0, {0, 60}}, Home{1, 0, {60, 90}}, Home{2, 1, {0, 30}},
-                                   Home{3, 1, {30, 90}}, Home{4, 2, {0, 60}}, Home{5, 2, {60, 90}},
-                                   Home{6, 3, {0, 30}}, Home{7, 3, {30, 90}}));
+  EXPECT_THAT(w.homes, ::testing::ElementsAre(Home{0, 0, {0, 60}}, Home{1, 0, {60, 90}},
+                                              Home{2, 1, {0, 30}}, Home{3, 1, {30, 90}},
+                                              Home{4, 2, {0, 60}}, Home{5, 2, {60, 90}},
+                                              Home{6, 3, {0, 30}}, Home{7, 3, {30, 90}}));
 }
 
 TEST(Sharding, PredictionChoosesTheUnit) {
@@ -321,14 +321,14 @@ TEST(Halves, AreSharedByAllRanks) {
   e.attention.overlap = config::Overlap::ping_pong;
   // 60 tokens and 20 of the second document, then 20 of it and 60.
   const Workload w = group_workload(e, {{60, 40, 60}});
-  EXPECT_THAT(w.homes,
-              testing::ElementsAre(Home{0, 0, {0, 30}}, Home{1, 0, {30, 60}}, Home{0, 1, {0, 10}},
-                                   Home{1, 1, {10, 20}}, Home{0, 1, {20, 30}}, Home{1, 1, {30, 40}},
-                                   Home{0, 2, {0, 30}}, Home{1, 2, {30, 60}}));
+  EXPECT_THAT(w.homes, ::testing::ElementsAre(Home{0, 0, {0, 30}}, Home{1, 0, {30, 60}},
+                                              Home{0, 1, {0, 10}}, Home{1, 1, {10, 20}},
+                                              Home{0, 1, {20, 30}}, Home{1, 1, {30, 40}},
+                                              Home{0, 2, {0, 30}}, Home{1, 2, {30, 60}}));
   const std::array<Workload, 2> both = halves(w);
-  EXPECT_THAT(both[0].queries, testing::ElementsAre(Range{0, 60}, Range{0, 20}, Range{0, 0}));
-  EXPECT_THAT(both[1].queries, testing::ElementsAre(Range{60, 60}, Range{20, 40}, Range{0, 60}));
+  EXPECT_THAT(both[0].queries, ::testing::ElementsAre(Range{0, 60}, Range{0, 20}, Range{0, 0}));
+  EXPECT_THAT(both[1].queries, ::testing::ElementsAre(Range{60, 60}, Range{20, 40}, Range{0, 60}));
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_sharding

@@ -5,7 +5,7 @@
 #include "cases.hpp"
 #include "plan/workload/sharding.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_token_order {
 namespace {
 
 using test::Draw;
@@ -23,7 +23,7 @@ std::vector<std::int64_t> counted(const TokenOrder& order, std::int64_t length) 
 
 TEST(TokenOrder, CountsStripeByStripe) {
   EXPECT_THAT(counted({4, 2}, 16),
-              testing::ElementsAre(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+              ::testing::ElementsAre(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
   for (const TokenOrder order :
        {TokenOrder{1, 1}, {1, 5}, {2, 1}, {3, 1}, {4, 2}, {3, 5}, {8, 7}}) {
     for (std::int64_t length = 1; length < 70; ++length) {
@@ -157,11 +157,11 @@ TEST(TokenOrder, StripesOfSingleTokensAreDiagonals) {
   const Case c{{4, 1}, 16, {}, {}};
   const Task rectangle{0, {0, 4}, {8, 12}, {0, 1}};  // stripe 0 asks stripe 2, of 16 tokens
   EXPECT_THAT(masked_tasks(c.workload(), rectangle),
-              testing::ElementsAre(Task{0, {1, 4}, {8, 11}, {0, 1}, Band::causal(7)}));
+              ::testing::ElementsAre(Task{0, {1, 4}, {8, 11}, {0, 1}, Band::causal(7)}));
   const Task earlier{0, {8, 12}, {0, 4}, {0, 1}};
   EXPECT_THAT(masked_tasks(c.workload(), earlier),
-              testing::ElementsAre(Task{0, {8, 12}, {0, 4}, {0, 1}, Band::causal(-8)}));
+              ::testing::ElementsAre(Task{0, {8, 12}, {0, 4}, {0, 1}, Band::causal(-8)}));
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_token_order

@@ -5,7 +5,7 @@
 #include "cadenza/plan/predict.hpp"
 #include "cases.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_tolerance {
 namespace {
 
 using test::heavy_tailed;
@@ -129,4 +129,4 @@ TEST(Tolerance, PlacementsWithoutOneTryNothing) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_tolerance

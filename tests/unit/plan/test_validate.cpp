@@ -10,7 +10,7 @@
 #include "cases.hpp"
 #include "oracle.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_validate {
 namespace {
 
 using test::Draw;
@@ -19,7 +19,7 @@ using test::workload;
 Plan sample() {
   Plan plan = cad(workload({{900, 17}, {64}, {5}}), 16, 0.0);
   EXPECT_EQ(plan.stages.size(), 3U);
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
   return plan;
 }
 
@@ -90,14 +90,14 @@ void expect_fault(const Plan& plan, const std::string& rule,
   Plan broken = plan;
   plant(broken);
   if (rule != "totals" && ranks_exist(broken)) add_totals(broken);
-  EXPECT_THAT(violations(broken), testing::Contains(testing::StartsWith(rule + ":")));
+  EXPECT_THAT(violations(broken), ::testing::Contains(::testing::StartsWith(rule + ":")));
 }
 
 TEST(Validate, AcceptsKeyAndHeadSplits) {
   for (const Plan& plan : {key_split(), head_split()}) {
     EXPECT_EQ(test::carry_out(plan), "");
-    EXPECT_THAT(violations(plan), testing::IsEmpty());
-    EXPECT_THAT(mirror_violations(plan, mirror(plan)), testing::IsEmpty());
+    EXPECT_THAT(violations(plan), ::testing::IsEmpty());
+    EXPECT_THAT(mirror_violations(plan, mirror(plan)), ::testing::IsEmpty());
   }
 }
 
@@ -129,7 +129,7 @@ TEST(Validate, CoverageSeesBeyondTheSum) {
   });
   Plan plan = colocated(workload({{8, 8}}));
   plan.stages[0].tasks[1] = plan.stages[0].tasks[0];
-  EXPECT_THAT(violations(plan), testing::Contains(testing::HasSubstr("computed twice")));
+  EXPECT_THAT(violations(plan), ::testing::Contains(::testing::HasSubstr("computed twice")));
 }
 
 TEST(Validate, CoverageEqualsCountingOnRandomTasks) {
@@ -292,7 +292,7 @@ TEST(Validate, EveryElementCounts) {
     Plan other = plan;
     plant(other);
     add_totals(other);
-    EXPECT_THAT(violations(other), testing::Not(testing::IsEmpty()));
+    EXPECT_THAT(violations(other), ::testing::Not(::testing::IsEmpty()));
   };
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     for (std::size_t i = 0; i < plan.stages[s].moves.size(); ++i) {
@@ -329,7 +329,7 @@ TEST(Validate, RequireValidThrowsTheFirstFault) {
     FAIL() << "a broken plan passed";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_THAT(error.what(), testing::HasSubstr("coverage"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("coverage"));
   }
   Plan lost = backward;
   lost.stages.pop_back();
@@ -338,4 +338,4 @@ TEST(Validate, RequireValidThrowsTheFirstFault) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_validate

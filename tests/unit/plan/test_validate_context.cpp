@@ -7,7 +7,7 @@
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_validate_context {
 namespace {
 
 using config::PlacementKind;
@@ -22,7 +22,7 @@ Plan sample(PlacementKind placement, int half = -1) {
   Workload w = group_workload(e, {{64, 3}});
   if (half >= 0) w = halves(w)[static_cast<std::size_t>(half)];
   const Plan plan = make_plan(e.attention, w);
-  EXPECT_THAT(violations(plan), testing::IsEmpty());
+  EXPECT_THAT(violations(plan), ::testing::IsEmpty());
   return plan;
 }
 
@@ -44,7 +44,7 @@ void expect_fault(const Plan& plan, const std::string& rule,
   Plan broken = plan;
   plant(broken);
   price(broken);
-  EXPECT_THAT(violations(broken), testing::Contains(testing::StartsWith(rule + ":")));
+  EXPECT_THAT(violations(broken), ::testing::Contains(::testing::StartsWith(rule + ":")));
 }
 
 TEST(ValidateContext, DiagonalsAndStripes) {
@@ -132,7 +132,7 @@ TEST(ValidateContext, NothingTravelsThatNobodyReads) {
     e.attention.inner_ring = placement == PlacementKind::ring ? 1 : 2;
     e.attention.head_parallel = 2;
     const Plan plan = make_plan(e.attention, group_workload(e, {{64}}));
-    ASSERT_THAT(violations(plan), testing::IsEmpty());
+    ASSERT_THAT(violations(plan), ::testing::IsEmpty());
     int planted = 0;
     for (const Home& home : plan.workload.homes) {
       for (Rank to = 0; to < 4; ++to) {
@@ -146,8 +146,9 @@ TEST(ValidateContext, NothingTravelsThatNobodyReads) {
           return broken;
         };
         const auto only = [](const std::string& rule) {
-          return testing::AllOf(testing::Not(testing::IsEmpty()),
-                                testing::Each(testing::StartsWith(rule + ": K of document 0")));
+          return ::testing::AllOf(
+              ::testing::Not(::testing::IsEmpty()),
+              ::testing::Each(::testing::StartsWith(rule + ": K of document 0")));
         };
         EXPECT_THAT(violations(plant(plan)), only("need"));
         EXPECT_THAT(mirror_violations(plan, plant(mirror(plan))), only("mirror: need"));
@@ -220,7 +221,7 @@ TEST(ValidateContext, EveryElementCounts) {
       add_totals(other);
       const bool forward = &good == &plan;
       EXPECT_THAT(forward ? violations(other) : mirror_violations(plan, other),
-                  testing::Not(testing::IsEmpty()))
+                  ::testing::Not(::testing::IsEmpty()))
           << static_cast<int>(placement);
     };
     for (const Plan* good : {&plan, &backward}) {
@@ -243,4 +244,4 @@ TEST(ValidateContext, EveryElementCounts) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_validate_context

@@ -10,14 +10,14 @@
 #include "cadenza/plan/validate.hpp"
 #include "cases.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_validate_index {
 namespace {
 
-using testing::Contains;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 SparseRule rule() {
   SparseRule rule;
@@ -131,8 +131,8 @@ TEST(ValidateIndex, DensePlansHaveNoRounds) {
   EXPECT_THAT(violations(plan), ElementsAre(HasSubstr("index: 5 rounds; valid: 0")));
 }
 
-class ValidateIndexOf : public testing::TestWithParam<SparseRule> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, ValidateIndexOf, testing::Values(rule(), blocks()));
+class ValidateIndexOf : public ::testing::TestWithParam<SparseRule> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, ValidateIndexOf, ::testing::Values(rule(), blocks()));
 
 TEST_P(ValidateIndexOf, EveryMoveCounts) {
   const Plan plan = sample(GetParam());
@@ -302,4 +302,4 @@ TEST(Density, CadBalancesWhatIsLeft) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_validate_index

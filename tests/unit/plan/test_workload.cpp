@@ -5,7 +5,7 @@
 #include "cadenza/plan/placement.hpp"
 #include "cases.hpp"
 
-namespace cadenza::plan {
+namespace cadenza::plan::test_workload {
 namespace {
 
 using config::PlacementKind;
@@ -17,10 +17,10 @@ config::Experiment experiment() {
 
 TEST(MakeWorkload, GroupsFollowOneAnother) {
   const Workload w = group_workload(experiment(), {{30, 31, 32}, {40}});
-  EXPECT_THAT(w.lengths, testing::ElementsAre(30, 31, 32, 40));
-  EXPECT_THAT(w.homes, testing::ElementsAre(Home{0, 0, {0, 30}}, Home{0, 1, {0, 31}},
-                                            Home{0, 2, {0, 32}}, Home{1, 3, {0, 40}}));
-  EXPECT_THAT(w.servers, testing::ElementsAre(0, 1));
+  EXPECT_THAT(w.lengths, ::testing::ElementsAre(30, 31, 32, 40));
+  EXPECT_THAT(w.homes, ::testing::ElementsAre(Home{0, 0, {0, 30}}, Home{0, 1, {0, 31}},
+                                              Home{0, 2, {0, 32}}, Home{1, 3, {0, 40}}));
+  EXPECT_THAT(w.servers, ::testing::ElementsAre(0, 1));
   EXPECT_EQ(w.ranks, 2);
   EXPECT_EQ(w.context, 1);
   EXPECT_TRUE(w.order.natural());
@@ -40,8 +40,8 @@ TEST(MakeWorkload, GroupsShareAndIdleGroupsHaveNoTokens) {
   config::Experiment e = test::experiment(PlacementKind::ring, 2);
   const std::vector<Occupant> groups = {nullptr, &microbatch, nullptr};
   const Workload w = make_workload(e, groups, 0);
-  EXPECT_THAT(w.homes, testing::ElementsAre(Home{2, 0, {0, 4}}, Home{3, 0, {4, 8}}));
-  EXPECT_THAT(w.servers, testing::ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(w.homes, ::testing::ElementsAre(Home{2, 0, {0, 4}}, Home{3, 0, {4, 8}}));
+  EXPECT_THAT(w.servers, ::testing::ElementsAre(0, 1, 2, 3, 4, 5));
   e.attention.placement = PlacementKind::striped;
   EXPECT_EQ(make_workload(e, groups, 0).order, (TokenOrder{2, 1}));
   e.attention.placement = PlacementKind::block_striped;
@@ -53,12 +53,12 @@ TEST(MakeWorkload, DedicatedServersFollowTheTrainers) {
   config::Experiment e = experiment();
   e.run.dtype = config::Dtype::float64;
   const Workload w = group_workload(e, {{10}, {20}}, 3);
-  EXPECT_THAT(w.servers, testing::ElementsAre(2, 3, 4));
+  EXPECT_THAT(w.servers, ::testing::ElementsAre(2, 3, 4));
   EXPECT_EQ(w.ranks, 5);
   EXPECT_EQ(w.shape.element_bytes, 8);
   EXPECT_EQ(w.shape.accumulator_bytes, 8);
   e.attention.mixed = true;
-  EXPECT_THAT(group_workload(e, {{10}, {20}}, 3).servers, testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(group_workload(e, {{10}, {20}}, 3).servers, ::testing::ElementsAre(0, 1, 2, 3, 4));
 }
 
 TEST(MakeWorkload, TensorRanksHaveTheirHeads) {
@@ -114,4 +114,4 @@ TEST(MakePlan, SaysWhetherServersKeepTheirInputs) {
 }
 
 }  // namespace
-}  // namespace cadenza::plan
+}  // namespace cadenza::plan::test_workload

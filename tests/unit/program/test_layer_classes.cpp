@@ -10,7 +10,7 @@
 #include "unit/program/support.hpp"
 #include "unit/tiny_model.hpp"
 
-namespace cadenza::program {
+namespace cadenza::program::test_layer_classes {
 namespace {
 
 using ::testing::ElementsAre;
@@ -202,4 +202,4 @@ TEST(LayerClasses, AreDescribedByWhatTheyWerePlannedBy) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_layer_classes

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-namespace cadenza::program {
+namespace cadenza::program::test_layout {
 namespace {
 
 config::Experiment experiment(int data, int pipeline, int tensor, int context, int servers,
@@ -85,4 +85,4 @@ TEST(Layout, ServersOfATensorGroupAreNeighboursAndServeTheirOwnHeads) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_layout

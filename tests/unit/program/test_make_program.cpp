@@ -8,7 +8,7 @@
 
 #include "unit/program/support.hpp"
 
-namespace cadenza::program {
+namespace cadenza::program::test_make_program {
 namespace {
 
 using plan::Tensor;
@@ -306,4 +306,4 @@ TEST(Program, BuffersAreNeverShared) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_make_program

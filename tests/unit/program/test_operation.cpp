@@ -8,7 +8,7 @@
 
 #include "cadenza/program/program.hpp"
 
-namespace cadenza::program {
+namespace cadenza::program::test_operation {
 namespace {
 
 Instruction instruction_of(Operation operation, Pass pass = Pass::forward, bool recompute = false) {
@@ -45,7 +45,7 @@ TEST(Operations, LeaveEventsOfFittingCategories) {
     const bool exchange = info.granularity == Granularity::exchange;
     if (info.message && exchange) {
       EXPECT_THAT(category(*info.message),
-                  testing::AnyOf(Category::attention_dispatch, Category::attention_return));
+                  ::testing::AnyOf(Category::attention_dispatch, Category::attention_return));
     }
   }
 }
@@ -92,4 +92,4 @@ TEST(Operations, KnowWhereTheyBelong) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_operation

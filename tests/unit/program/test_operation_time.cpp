@@ -7,7 +7,7 @@
 #include "cadenza/program/operation_work.hpp"
 #include "cadenza/program/step_plan.hpp"
 
-namespace cadenza::program {
+namespace cadenza::program::test_operation_time {
 namespace {
 
 config::Experiment experiment() {
@@ -46,4 +46,4 @@ TEST(PlanTime, AFasterMachineTakesLess) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_operation_time

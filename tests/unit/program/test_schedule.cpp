@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-namespace cadenza::program {
+namespace cadenza::program::test_schedule {
 namespace {
 
 /// "F0 F1 B0": passes with their microbatch, and their chunk where there are several.
@@ -70,13 +70,14 @@ TEST(PhaseAligned, OfThreeStagesAndFourMicrobatches) {
     microbatches.push_back(tick.microbatch);
   }
   EXPECT_EQ(phases, "FFFBFBFBFBBB");
-  EXPECT_THAT(microbatches, testing::ElementsAre(
-                                testing::ElementsAre(0, -1, -1), testing::ElementsAre(1, 0, -1),
-                                testing::ElementsAre(2, 1, 0), testing::ElementsAre(-1, -1, 0),
-                                testing::ElementsAre(3, 2, 1), testing::ElementsAre(-1, 0, 1),
-                                testing::ElementsAre(-1, 3, 2), testing::ElementsAre(0, 1, 2),
-                                testing::ElementsAre(-1, -1, 3), testing::ElementsAre(1, 2, 3),
-                                testing::ElementsAre(2, 3, -1), testing::ElementsAre(3, -1, -1)));
+  EXPECT_THAT(
+      microbatches,
+      ::testing::ElementsAre(::testing::ElementsAre(0, -1, -1), ::testing::ElementsAre(1, 0, -1),
+                             ::testing::ElementsAre(2, 1, 0), ::testing::ElementsAre(-1, -1, 0),
+                             ::testing::ElementsAre(3, 2, 1), ::testing::ElementsAre(-1, 0, 1),
+                             ::testing::ElementsAre(-1, 3, 2), ::testing::ElementsAre(0, 1, 2),
+                             ::testing::ElementsAre(-1, -1, 3), ::testing::ElementsAre(1, 2, 3),
+                             ::testing::ElementsAre(2, 3, -1), ::testing::ElementsAre(3, -1, -1)));
 }
 
 TEST(PhaseAligned, HasAsManyTicksAsOneFOneB) {
@@ -101,4 +102,4 @@ TEST(PhaseAligned, HasAsManyTicksAsOneFOneB) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_schedule

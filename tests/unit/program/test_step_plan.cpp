@@ -12,7 +12,7 @@
 #include "unit/program/support.hpp"
 #include "unit/tiny_model.hpp"
 
-namespace cadenza::program {
+namespace cadenza::program::test_step_plan {
 namespace {
 
 using ::testing::Each;
@@ -217,4 +217,4 @@ TEST(StepPlan, ThreadsGetWhatOneThreadGets) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_step_plan

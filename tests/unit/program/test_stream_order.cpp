@@ -6,10 +6,10 @@
 #include <set>
 #include <string>
 
-namespace cadenza::program {
+namespace cadenza::program::test_stream_order {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 StepShape shape_of(int stages, int chunks, int microbatches,
                    config::PipelineSchedule schedule = config::PipelineSchedule::automatic) {
@@ -94,4 +94,4 @@ TEST(StreamOrder, SaysHowManyBuffersStagesNeed) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_stream_order

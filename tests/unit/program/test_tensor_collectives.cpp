@@ -7,7 +7,7 @@
 #include "cadenza/program/operation_work.hpp"
 #include "unit/tiny_model.hpp"
 
-namespace cadenza::program {
+namespace cadenza::program::test_tensor_collectives {
 namespace {
 
 constexpr std::int64_t kRows = 48;
@@ -37,8 +37,8 @@ std::vector<TensorCollective> list(const config::Experiment& e, Operation operat
   return OperationShapes(e, Layout(e)).collectives(instruction, rank, kRows);
 }
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 TEST(TensorCollectives, OfTheForwardPass) {
   const config::Experiment e = experiment();
@@ -104,4 +104,4 @@ TEST(TensorCollectives, LeaveEachRankItsRowsOfTheStream) {
 }
 
 }  // namespace
-}  // namespace cadenza::program
+}  // namespace cadenza::program::test_tensor_collectives

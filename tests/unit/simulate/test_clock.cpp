@@ -8,7 +8,7 @@
 #include "simulate/network.hpp"
 #include "unit/program/support.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::simulate::test_clock {
 namespace {
 
 using config::Machine;
@@ -342,4 +342,4 @@ TEST(Clock, ARankThatBeginsLateKeepsTheOthersWaiting) {
 }
 
 }  // namespace
-}  // namespace cadenza::simulate
+}  // namespace cadenza::simulate::test_clock

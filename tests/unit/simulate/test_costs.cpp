@@ -13,7 +13,7 @@
 #include "cadenza/program/operation_work.hpp"
 #include "unit/tiny_model.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::simulate::test_costs {
 namespace {
 
 using config::Machine;
@@ -229,15 +229,16 @@ TEST(Attend, SaysWhatItExtrapolates) {
   config::Experiment e = experiment();
   e.model.heads = e.model.kv_heads = 2;  // head_dim 32
   const Costs costs = costs_of(table_machine(), e);
-  EXPECT_THAT(costs.extrapolations(), testing::ElementsAre("attention: head_dim 32, measured with "
-                                                           "16"));
+  EXPECT_THAT(costs.extrapolations(),
+              ::testing::ElementsAre("attention: head_dim 32, measured with "
+                                     "16"));
   const double inside = attend(costs, task({0, 2048}, {0, 2048}));
   const double outside = attend(costs, task({0, 8192}, {0, 8192}));
   const auto tiles = [](double n) { return n * (n + 1) / 2 + n; };
   EXPECT_NEAR((outside - 1e-5) / (inside - 1e-5), tiles(64) / tiles(16), 1e-9);
   attend(costs, task({0, 128}, {0, 128}), Pass::backward);
   EXPECT_THAT(costs.extrapolations(),
-              testing::ElementsAre(
+              ::testing::ElementsAre(
                   "attention forward: 8192 queries x 8192 keys, measured up to 2048 x 2048",
                   "attention: head_dim 32, measured with 16"));
 }
@@ -259,7 +260,7 @@ TEST(Products, TakeTheNearestShapeAndTheRateBetweenRows) {
   EXPECT_TRUE(time.extrapolations().empty());
   EXPECT_NEAR(rate(128, 1024, 16384), 8e9, 1);
   EXPECT_THAT(time.extrapolations(),
-              testing::ElementsAre(
+              ::testing::ElementsAre(
                   "products: 1024 x 16384 (columns x depth), nearest measured 1024 x 1024"));
   EXPECT_EQ(time.seconds({ProductKind::forward, 0, 64, 64}), 0);
 }
@@ -473,4 +474,4 @@ TEST(Costs, RefusesNumbersOfAnotherType) {
 }
 
 }  // namespace
-}  // namespace cadenza::simulate
+}  // namespace cadenza::simulate::test_costs

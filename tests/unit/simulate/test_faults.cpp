@@ -6,7 +6,7 @@
 #include "unit/program/support.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::simulate::test_faults {
 namespace {
 
 using program::Instruction;
@@ -240,4 +240,4 @@ TEST(Faults, FaultsInProgramsOfRealPlansAreFound) {
 }
 
 }  // namespace
-}  // namespace cadenza::simulate
+}  // namespace cadenza::simulate::test_faults

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace cadenza::simulate {
+namespace cadenza::simulate::test_recording {
 namespace {
 
 using program::Instruction;
@@ -215,8 +215,8 @@ TEST(Recording, AddsWhatSurroundsAProgram) {
   recording.surround(0, true, times, 2e-6, 10e-6);
   std::vector<std::string> names;
   for (const Event& event : recording.of(0).events) names.push_back(name_of(event));
-  EXPECT_THAT(names, testing::ElementsAre("wait_for_ranks", "agree_on_plan", "zero_gradients",
-                                          "attend", "wait_for_ranks", "agree_on_loss"));
+  EXPECT_THAT(names, ::testing::ElementsAre("wait_for_ranks", "agree_on_plan", "zero_gradients",
+                                            "attend", "wait_for_ranks", "agree_on_loss"));
   const auto& events = recording.of(0).events;
   EXPECT_EQ(events[0].begin_ns, 1500);
   EXPECT_EQ(events[0].end_ns, 2500) << "until the last rank begins its step";
@@ -276,4 +276,4 @@ TEST(Recording, RoundsToNanoseconds) {
 }
 
 }  // namespace
-}  // namespace cadenza::simulate
+}  // namespace cadenza::simulate::test_recording

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace cadenza::simulate {
+namespace cadenza::simulate::test_tensor_ranks {
 namespace {
 
 struct Setting {
@@ -41,4 +41,4 @@ TEST(TensorRanksAlike, NotWhereTheyVaryShareAnAdapterOrHaveOtherNeighbours) {
 }
 
 }  // namespace
-}  // namespace cadenza::simulate
+}  // namespace cadenza::simulate::test_tensor_ranks

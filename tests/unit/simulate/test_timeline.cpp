@@ -8,7 +8,7 @@
 #include "unit/program/support.hpp"
 #include "unit/tiny_model.hpp"
 
-namespace cadenza::simulate {
+namespace cadenza::simulate::test_timeline {
 namespace {
 
 using config::Machine;
@@ -169,4 +169,4 @@ TEST(Simulator, ADeadlockIsAnError) {
 }
 
 }  // namespace
-}  // namespace cadenza::simulate
+}  // namespace cadenza::simulate::test_timeline
