@@ -9,7 +9,7 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.time.axis import OneAxis
 from cadenza.read.columns import one_of
-from cadenza.time.pieces import BUSY, PARTS, PRECEDENCE, lane_pieces
+from cadenza.time.pieces import BUSY, PARTS, lane_pieces
 
 __all__ = ["BUSY", "LOST", "PARTS", "rank_totals", "step_times", "time_parts"]
 
@@ -35,10 +35,10 @@ def time_parts(
     - `data_parallel_wait`: it waits for the last rank to come to a collective.
     - `other`: planning, data, checkpoints, the trace itself, and time without an event.
 
-    Where several lanes are busy, the first of these in the order of PARTS counts, but for what
-    interrupts a dense operation: the collectives inside it and the wait for them. What is in flight
-    while the rank does something else is not counted: non-blocking messages have no time of their
-    own, the waits for them have.
+    Where several lanes are busy, the first of these in the order of PARTS counts. Collectives of a
+    tensor group, and the wait for them, interrupt the dense operation around them. What is in
+    flight while the rank does something else is not counted: non-blocking messages have no time of
+    their own, the waits for them have.
 
     @param events  Run.events(): of all ranks, so that waits for a partner are seen
     @param steps   Run.steps(): a rank's step window is its [begin_ns, end_ns)
@@ -55,13 +55,12 @@ def time_parts(
     axis = OneAxis(pieces, windows)
     covered = intervals.EMPTY
     before = np.zeros(len(windows), np.int64)
-    for name in PRECEDENCE:
+    for name in PARTS[:-1]:
         chosen = one_of(pieces["part"], name)
         covered = intervals.union(covered, axis.pairs[chosen])
         total = intervals.covered_within(covered, axis.begin, axis.end)
         frame[name] = total - before
         before = total
-    frame["communication"] += frame.pop("inside")
     frame[PARTS[-1]] = frame["window"] - before
     return frame[["rank", "step", "window", *PARTS]]
 

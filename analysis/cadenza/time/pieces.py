@@ -35,19 +35,14 @@ PARTS = (
     "other",
 )
 BUSY = PARTS[:4]
-# `inside` is a collective in the middle of a dense operation, which does not compute meanwhile;
-# nor does it while it waits there for the others of its tensor group.
-_NAMES = ("inside", *PARTS)
-# Which part a moment is of where several lanes are busy: the first of these.
-PRECEDENCE = ("inside", "tensor_parallel_wait",
-              *(part for part in PARTS[:-1] if part != "tensor_parallel_wait"))
-_CODE = {name: code for code, name in enumerate(_NAMES)}
+_CODE = {name: code for code, name in enumerate(PARTS)}
 
 
 def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """Pieces of time by what was being done.
 
-    - Of nested events of a lane the innermost counts.
+    - Of nested events of a lane the innermost counts; collectives of a tensor group are nested in
+      the dense operations that they interrupt.
     - A blocking communication, and a wait for one, is a wait until the partners are there and a
       transfer after that.
     - A computation is without a core first, for as long as it stood still, and computes after that:
@@ -55,8 +50,8 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     - A non-blocking message, from post to completion, only holds the time in which data could move:
       what of it blocked the rank is in an explicit wait event.
 
-    @returns rank, begin_ns, end_ns, category, part (of PARTS, or `inside`), in_flight (of a
-             non-blocking message: the rank was not held up by it)
+    @returns rank, begin_ns, end_ns, category, part (of PARTS), in_flight (of a non-blocking
+             message: the rank was not held up by it)
     """
     categories = events["category"].cat.categories.union(["wait"], sort=False)
     category = events["category"].cat.set_categories(categories).array.codes
@@ -86,7 +81,7 @@ def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
             "begin_ns": begin,
             "end_ns": end,
             "category": pd.Categorical.from_codes(category, categories=categories),
-            "part": pd.Categorical.from_codes(part, categories=pd.Index(_NAMES)),
+            "part": pd.Categorical.from_codes(part, categories=pd.Index(PARTS)),
             "in_flight": in_flight,
         },
         copy=False,
@@ -128,8 +123,8 @@ def _without_core(found: list[_Pieces], still: np.ndarray, wait: np.int8) -> lis
 
 
 def _lane_number(events: pd.DataFrame, inside: np.ndarray) -> np.ndarray:
-    """A dense operation is interrupted by the collectives of its tensor group (`inside`), whose
-    lane is another."""
+    """One number for each lane of each rank; `inside` have that of computing, though they were
+    recorded in another."""
     computes = inside | one_of(events["lane"], "compute")
     lane = np.where(computes, 255, events["lane"].array.codes)
     return events["rank"].to_numpy(np.int64) * 256 + lane
@@ -186,7 +181,7 @@ def _own_parts(events: pd.DataFrame) -> np.ndarray:
     names = {
         WAIT_FOR_RANKS: "data_parallel_wait",
         WAIT_FOR_SENDS: "communication",
-        **dict.fromkeys(TENSOR_COLLECTIVES, "inside"),
+        **dict.fromkeys(TENSOR_COLLECTIVES, "communication"),
     }
     of_category, of_name = (
         numbers_of(events[column], {value: _CODE[part] for value, part in found.items()}, default)

@@ -14,7 +14,7 @@ from cadenza.colours import MESSAGE_NAMES, PART_NAMES
 from cadenza.errors import DataError
 from cadenza.read.columns import one_of, rows_of
 from cadenza.time.parts import rank_totals
-from cadenza.time.pieces import PRECEDENCE
+from cadenza.time.pieces import PARTS
 from cadenza.study import Study
 from cadenza.time.typical import typical
 from cadenza.words import role_name
@@ -115,18 +115,16 @@ def _labelled(pieces: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Pieces of the lane of work, where a nanosecond has one part, and messages under way."""
     flight = pieces["in_flight"].to_numpy()
     work, messages = _one_at_a_time(pieces[~flight]), pieces[flight]
-    work_names = {**PART_NAMES, "inside": PART_NAMES["communication"]}
     return (
-        work.assign(label=_renamed(work["part"], work_names)),
+        work.assign(label=_renamed(work["part"], PART_NAMES)),
         messages.assign(label=_renamed(messages["category"], MESSAGE_NAMES)),
     )
 
 
 def _one_at_a_time(pieces: pd.DataFrame) -> pd.DataFrame:
-    """The pieces of a rank without what time_parts() counts as another part: of a dense operation
-    the collectives inside it."""
+    """The pieces of a rank without what time_parts() counts as another part."""
     covered, found = intervals.EMPTY, [pieces[:0]]
-    for part in PRECEDENCE:
+    for part in PARTS[:-1]:
         mine = pieces[one_of(pieces["part"], part)]
         pairs = intervals.make(mine["begin_ns"], mine["end_ns"])
         left, owner = intervals.outside(pairs, covered)
