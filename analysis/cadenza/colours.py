@@ -50,6 +50,9 @@ LABEL_COLOURS = {
     **{PART_NAMES[part]: colour for part, colour in PART_COLOURS.items()},
     **MESSAGE_COLOURS,
 }
+PHASE_COLOURS = {"forward": "#2f6db3", "backward": "#d6455d", "recompute": "#3f9c8a"}
+BUBBLE_COLOURS = {"warm-up": "#c9b3da", "steady": "#9a6fb8", "cool-down": "#6c4590",
+                  "ideal 1F1B": "#e9803f"}
 MEMORY_COLOURS = {
     "parameters": "#2f6db3",
     "gradients": "#6ea8dc",
@@ -59,6 +62,7 @@ MEMORY_COLOURS = {
     "attention": "#9a6fb8",
     "other": "#a3a39c",
 }
+OTHER_COLOUR, RECORDED_COLOUR = "#a3a39c", "#667085"
 RUN_COLOURS = ("#8a94a6", "#b8508f", "#5c9e3f", "#c98a1b", "#3f9c8a", "#9a6fb8")
 # Okabe and Ito's: whoever is colour-blind tells them apart, too.
 RANK_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442",

@@ -107,7 +107,7 @@ def records(frame: pd.DataFrame) -> list[dict]:
 
 
 def report(arguments: Namespace) -> None:
-    from cadenza.report import default_output, write_report  # loads plotly, which takes a while
+    from cadenza.report import default_output, write_report  # loads Bokeh, which takes a while
 
     output = arguments.output or default_output(arguments.runs)
     if not output.parent.is_dir():

@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from dataclasses import dataclass, field
 
-import plotly.graph_objects as go
+from bokeh.embed import json_item
+
+from cadenza.report.style import THEME, Plot
 
 _SENTENCE = 28  # characters
+
+
+def packed(text: str) -> str:
+    """Compressed, in characters that need no escape in HTML."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 @dataclass
@@ -15,25 +25,19 @@ class Figure:
     """A picture, or several of which the reader chooses one by `choices`' labels."""
 
     title: str
-    choices: dict[str, go.Figure]
+    choices: dict[str, Plot]
     note: str = ""
     wide: bool = False  # over the full width of the page
     dense: bool = False  # as many bars as a wide screen has pixels: scrolls on a narrow one
 
-    def specs(self) -> list[tuple[str, str]]:
-        """(label, JSON of data and layout), safe inside a <script> element.
-
-        Colours that depend on the page's theme are left to it: its template is put in there.
-        """
-        made = []
-        for label, figure in self.choices.items():
-            figure.layout.template = None
-            made.append((label, figure.to_json().replace("<", "\\u003c")))
-        return made
+    def specs(self) -> list[str]:
+        """What the page's script draws, for each choice."""
+        return [packed(json.dumps(json_item(plot, theme=THEME))) for plot in self.choices.values()]
 
     @property
     def height(self) -> int:
-        return max(int(figure.layout.height or 320) for figure in self.choices.values())
+        """Of the first choice, in pixels."""
+        return next(iter(self.choices.values())).height
 
 
 @dataclass
@@ -60,3 +64,12 @@ class Section:
     intro: str
     blocks: list[Figure | Table | None]
     legend: list[tuple[str, str]] = field(default_factory=list)  # (label, colour)
+
+    def __post_init__(self) -> None:
+        """Of blocks that stand side by side by twos, one that is left over gets the whole row."""
+        self.blocks = [block for block in self.blocks if block is not None]
+        alone = False
+        for block, after in zip(self.blocks, [*self.blocks[1:], None], strict=False):
+            alone = not (block.wide or alone)
+            if alone and (after is None or after.wide):
+                block.wide, alone = True, False

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from cadenza.colours import PHASE_COLOURS
 from cadenza.report import style
+from cadenza.report.style import Plot
 from cadenza.study import Study
 
-_PHASE_COLOURS = {"forward": "#2f6db3", "backward": "#d6455d", "recompute": "#3f9c8a"}
-_DASHES = {"worker": "solid", "lockstep": "dot"}
-_LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+_DASHES = {"worker": "solid", "lockstep": "dotted"}
 
 
-def work_by_stage(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame]:
+def work_by_stage(study: Study) -> tuple[dict[str, Plot], pd.DataFrame]:
     """Rank by stage in the typical step, a picture for each pass: the mean over its layers.
 
     Frame: phase, rank, stage, seconds.
@@ -26,29 +25,19 @@ def work_by_stage(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame]:
     )
     frame = work.groupby(["phase", "rank", "stage"], as_index=False, observed=True)["seconds"].sum()
     frame["seconds"] /= frame["phase"].astype(str).map(passes).astype(float)
-    phases = [phase for phase in _PHASE_COLOURS if phase in set(frame["phase"])]
+    phases = [phase for phase in PHASE_COLOURS if phase in set(frame["phase"])]
     return {phase: _heat_map(frame[frame["phase"] == phase]) for phase in phases}, frame
 
 
-def _heat_map(frame: pd.DataFrame) -> go.Figure:
+def _heat_map(frame: pd.DataFrame) -> Plot:
     table = frame.pivot(index="rank", columns="stage", values="seconds").fillna(0.0)
-    labels = [f"rank {rank}" for rank in table.index]
-    made = style.figure(style.row_height(len(table), 30, 160, 480), "stage")
-    made.add_heatmap(
-        z=table.to_numpy(np.float32), x=[str(stage) for stage in table.columns], xgap=1,
-        ygap=1 if len(table) <= 64 else 0, autocolorscale=True, zmin=0,
-        zmax=max(float(table.to_numpy().max()), 1e-9),
-        customdata=np.repeat(np.array(labels, object)[:, None], table.shape[1], axis=1),
-        colorbar={"thickness": 10, "outlinewidth": 0, "tickformat": "~s",
-                  "title": {"text": "s", "side": "top"}},
-        hovertemplate="%{customdata}, stage %{x}<br>%{z:.4s}s a layer<extra></extra>",
-    )
-    style.rank_rows(made, labels)
-    made.update_xaxes(type="category", showgrid=False, nticks=20)
-    return made
+    return style.heat_map(
+        [f"rank {rank}" for rank in table.index], [str(stage) for stage in table.columns],
+        table.to_numpy(), x="stage", unit="s",
+        text="@of_row, stage @of_column<br>@{value}{s} a layer")
 
 
-def imbalance_by_layer(study: Study) -> tuple[go.Figure, pd.DataFrame]:
+def imbalance_by_layer(study: Study) -> tuple[Plot, pd.DataFrame]:
     """Worker and lockstep imbalance of each layer. Frame: Study.layer_imbalance without sums."""
     frame = study.layer_imbalance
     frame = frame[frame["layer"] >= 0]
@@ -56,18 +45,13 @@ def imbalance_by_layer(study: Study) -> tuple[go.Figure, pd.DataFrame]:
     number = frame.groupby("phase", observed=True).cumcount()
     for phase, mine in frame.groupby("phase", observed=True):
         for level, dash in _DASHES.items():
-            made.add_scatter(
-                x=number[mine.index], y=mine[level], name=f"{phase}, {level}", mode="lines+markers",
-                line={"color": _PHASE_COLOURS[str(phase)], "width": 2, "dash": dash},
-                marker={"size": 6}, hovertemplate=f"layer %{{x}}<br>{phase}, {level} %{{y:.3f}}"
-                                                  "<extra></extra>",
-            )
-    made.update_layout(showlegend=True, legend=_LEGEND)
+            style.line(made, number[mine.index], mine[level], PHASE_COLOURS[str(phase)],
+                       f"layer @x<br>{phase}, {level} @{{y}}{{_}}", name=str(phase), dash=dash)
     style.step_axis(made, int(number.max()) + 1)
     return made, frame
 
 
-def sparsity(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame]:
+def sparsity(study: Study) -> tuple[dict[str, Plot], pd.DataFrame]:
     """The share that was left out, by step and by layer. Frame: step, flops, dense_flops,
     sparsity."""
     steps = study.sparsity
@@ -77,10 +61,9 @@ def sparsity(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame]:
              "layer": (np.arange(len(layers)), layers["sparsity"])}
     made = {}
     for axis, (x, y) in shown.items():
-        made[f"by {axis}"] = figure = style.figure(280, axis, "share of dense FLOPs left out")
-        figure.add_scatter(x=x, y=y, mode="lines+markers", marker={"size": 6},
-                           line={"color": "#2f6db3", "width": 2},
-                           hovertemplate=f"{axis} %{{x}}: %{{y:.2%}}<extra></extra>")
-        figure.update_yaxes(rangemode="tozero", tickformat=".0%")
+        made[f"by {axis}"] = figure = style.figure(280, axis, "share of dense FLOPs left out",
+                                                       y_unit="%")
+        style.line(figure, x, y, PHASE_COLOURS["forward"], f"{axis} @x: @{{y}}{{%}}")
+        style.from_zero(figure)
         style.step_axis(figure, len(x))
     return made, steps

@@ -5,49 +5,44 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
+from bokeh.models import Range1d
 
 from cadenza.causes.what_if import worth
-from cadenza.colours import LABEL_COLOURS, MESSAGE_NAMES, PART_COLOURS, PART_NAMES, RUN_COLOURS
+from cadenza.colours import (
+    LABEL_COLOURS, MESSAGE_NAMES, OTHER_COLOUR, PART_COLOURS, PART_NAMES, PHASE_COLOURS,
+    RECORDED_COLOUR, RUN_COLOURS,
+)
 from cadenza.comparison import waterfall
 from cadenza.report import style
+from cadenza.report.style import GAP, INK, Plot
 from cadenza.study import Study
 from cadenza.words import change, seconds
 
-_OTHER = "#a3a39c"
 _PATH_RANKS = 24
 _RANKS = 5  # of a picture of scenarios
 
 
 def speed_up_waterfall(
     first: Study, other: Study, labels: tuple[str, str]
-) -> tuple[go.Figure, pd.DataFrame]:
+) -> tuple[Plot, pd.DataFrame]:
     """From one run's step time to the other's, a bar per part. Frame: comparison.waterfall()."""
     frame = waterfall(first, other)
     shown = frame[frame["change"].abs() > 5e-4 * frame["first"].sum()]
-    made = style.figure(330, "", "seconds of a step")
     start, end = frame["first"].sum(), frame["other"].sum()
-    made.add_bar(x=[labels[0]], y=[start], marker={"color": RUN_COLOURS[0]},
-                 text=[seconds(start)], hovertemplate="%{x}: %{y:.4s}s<extra></extra>")
-    at = top = start
-    for row in shown.itertuples():
-        made.add_bar(x=[row.name], y=[abs(row.change)], base=[min(at, at + row.change)],
-                     marker={"color": PART_COLOURS.get(row.part, _OTHER)},
-                     text=[change(row.change)],
-                     hovertemplate=f"{row.name}: {row.first:.4g} s to {row.other:.4g} s"
-                                   "<extra></extra>")
-        at += row.change
-        top = max(top, at)
-    made.add_bar(x=[labels[1]], y=[end], marker={"color": RUN_COLOURS[1]}, text=[seconds(end)],
-                 hovertemplate="%{x}: %{y:.4s}s<extra></extra>")
-    made.update_traces(textposition="outside", cliponaxis=False, marker_line_width=0)
-    made.update_layout(barmode="overlay", margin={"t": 28})
-    made.update_xaxes(type="category", showgrid=False)
-    made.update_yaxes(range=[0, 1.1 * max(top, end)])
-    return made, frame
+    at = start + np.append(0.0, shown["change"].cumsum())
+    rows = pd.DataFrame({
+        "who": [labels[0], *shown["name"], labels[1]],
+        "begin": [0.0, *np.minimum(at[:-1], at[1:]), 0.0],
+        "end": [start, *np.maximum(at[:-1], at[1:]), end],
+        "first": [start, *shown["first"], start], "other": [end, *shown["other"], end],
+        "told": [seconds(start), *map(change, shown["change"]), seconds(end)],
+        "colour": [RUN_COLOURS[0], *shown["part"].map(PART_COLOURS).fillna(OTHER_COLOUR),
+                   RUN_COLOURS[1]],
+    })
+    return _named_bars(rows, "@who: @{first}{s} to @{other}{s}"), frame
 
 
-def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
+def what_if(study: Study) -> tuple[Plot, pd.DataFrame]:
     """The mean step time under changed conditions. Frame: Study.what_if's."""
     frame = study.what_if()
     single = (frame["rank"] >= 0).to_numpy()
@@ -57,19 +52,33 @@ def what_if(study: Study) -> tuple[go.Figure, pd.DataFrame]:
         row.scenario if row.rank < 0 else f"rank {row.rank} as fast as the median"
         for row in shown.itertuples()
     ]
-    made = style.figure(style.row_height(len(shown), 36), "seconds of a step")
-    colours = ["#667085" if name == "as recorded" else "#2f6db3" for name in names]
-    made.add_bar(
-        y=names, x=shown["seconds"], orientation="h", marker={"color": colours},
-        text=[seconds(s) + (f"  −{saved / (s + saved):.1%}" if enough else "")
-              for s, saved, enough in
-              zip(shown["seconds"], shown["saved_seconds"], worth(shown), strict=True)],
-        textposition="auto", insidetextanchor="end", customdata=shown["explanation"],
-        insidetextfont={"color": "#ffffff"}, cliponaxis=False,
-        hovertemplate="%{y}: %{x:.4s}s<br>%{customdata}<extra></extra>",
-    )
-    made.update_yaxes(autorange="reversed", showgrid=False)
-    return made, shown.assign(name=names)
+    rows = pd.DataFrame({
+        "who": names, "begin": 0.0, "end": shown["seconds"].to_numpy(),
+        "told": [seconds(s) + (f"  −{saved / (s + saved):.1%}" if enough else "")
+                 for s, saved, enough in
+                 zip(shown["seconds"], shown["saved_seconds"], worth(shown), strict=True)],
+        "colour": [RECORDED_COLOUR if name == "as recorded" else PHASE_COLOURS["forward"]
+                   for name in names],
+        "explanation": shown["explanation"].to_numpy(),
+    })
+    return _named_bars(rows, "@who: @{end}{s}<br>@explanation"), shown.assign(name=names)
+
+
+def _named_bars(rows: pd.DataFrame, text: str) -> Plot:
+    """A bar from `begin` to `end` (s) for each row, called `who`, beside it `told`."""
+    made = style.figure(style.row_height(len(rows), 32), "seconds of a step", x_unit="s")
+    data = style.source(at=np.arange(len(rows)), **rows)
+    style.bars(made, data, "begin", "end", "colour", text)
+    most = rows["end"].max()
+    inside = (rows["end"] > 0.6 * most) & (rows["end"] - rows["begin"] > 0.4 * most)
+    for here, align, offset, ink in ((inside, "right", -6, GAP), (~inside, "left", 6, INK)):
+        mine = style.source(at=np.flatnonzero(here), end=rows["end"][here],
+                            told=rows["told"][here])
+        made.text("end", "at", "told", source=mine, x_offset=offset, text_align=align,
+                  text_baseline="middle", text_font_size="12px", text_color=ink)
+    style.rank_rows(made, list(rows["who"]))
+    made.x_range = Range1d(0, 1.05 * most)
+    return made
 
 
 def path_label(kind: str, category: str) -> str:
@@ -79,7 +88,7 @@ def path_label(kind: str, category: str) -> str:
     return PART_NAMES["other"] if other else known.get(category, PART_NAMES["other"])
 
 
-def critical_path(study: Study) -> tuple[go.Figure, pd.DataFrame]:
+def critical_path(study: Study) -> tuple[Plot, pd.DataFrame]:
     """The chain of operations that the typical step's time is made of, on its ranks.
 
     Neighbouring pieces of the same kind on a rank are one bar. Frame: rank, begin_ns, end_ns,
@@ -92,19 +101,15 @@ def critical_path(study: Study) -> tuple[go.Figure, pd.DataFrame]:
     kept = sorted(longest.sort_values(ascending=False).index[:_PATH_RANKS])
     row = {rank: index for index, rank in enumerate(kept)}
     shown = frame[frame["rank"].isin(kept)]
-    made = style.figure(style.row_height(len(kept), 26, 130), "seconds of the step")
+    made = style.figure(style.row_height(len(kept), 26, 130), "seconds of the step", x_unit="s")
     for label, part in shown.groupby("label"):
-        seconds = (part["end_ns"] - part["begin_ns"]) / 1e9
-        made.add_bar(
-            y=part["rank"].map(row), x=seconds, base=(part["begin_ns"] - origin) / 1e9, width=0.7,
-            orientation="h", name=label, marker={"color": LABEL_COLOURS.get(label, _OTHER),
-                                                    "line": {"width": 0}},
-            customdata=list(zip(part["rank"], part["name"], seconds, strict=True)),
-            hovertemplate=f"rank %{{customdata[0]}}: {label}<br>%{{customdata[1]}}, "
-                          "%{customdata[2]:.4s}s<extra></extra>",
-        )
-    made.update_layout(barmode="overlay")
+        begin, end = (part[name] - origin for name in ("begin_ns", "end_ns"))
+        data = style.source(at=part["rank"].map(row), begin=begin / 1e9, end=end / 1e9,
+                            rank=part["rank"], what=part["name"], seconds=(end - begin) / 1e9)
+        style.bars(made, data, "begin", "end", LABEL_COLOURS.get(label, OTHER_COLOUR),
+                   f"rank @rank: {label}<br>@what, @{{seconds}}{{s}}", name=label)
     style.rank_rows(made, [f"rank {rank}" for rank in kept])
+    made.x_range.start = 0
     return made, frame
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from cadenza.links.facts import matrix
 from cadenza.report import style
+from cadenza.report.style import Plot
 from cadenza.study import Study
 from cadenza.words import byte_count, byte_rate, seconds
 
 _MOST_ROWS = 64  # of the matrix
 
 
-def communication(study: Study) -> tuple[dict[str, go.Figure], pd.DataFrame] | None:
+def communication(study: Study) -> tuple[dict[str, Plot], pd.DataFrame] | None:
     """Pictures of how much slower than usual, the bytes and the seconds of transfers of a step.
 
     None where ranks send one another no messages. Frame: row, column (positions), bytes, messages,
@@ -61,41 +61,21 @@ def _summed(study: Study, block: pd.Series) -> pd.DataFrame:
 
 def _picture(
     frame: pd.DataFrame, labels: list[str], column: str, unit: str, least: float
-) -> go.Figure:
-    table = _grid(frame, len(labels), frame[column])
-    told = _grid(frame, len(labels), pd.Series([_text(row) for row in frame.itertuples()]))
-    size = style.row_height(len(labels), 30, 220, 560)
-    made = style.figure(size, "to", "from")
-    most = np.nanmax(table.astype(float))
-    made.add_heatmap(
-        z=table.astype(np.float32), name=column, autocolorscale=True, zmin=least,
-        zmax=max(float(most), 1.5 * least, 1e-12), xgap=1, ygap=1,
-        customdata=[[_direction(labels, row, to, told[row, to]) for to in range(len(labels))]
-                    for row in range(len(labels))],
-        colorbar={"thickness": 10, "outlinewidth": 0, "title": {"text": unit, "side": "top"}},
-        hovertemplate="%{customdata}<extra></extra>",
-    )
-    style.rank_rows(made, labels)
-    every = -(-len(labels) // 12)
+) -> Plot:
+    size = (len(labels), len(labels))
+    table, told = np.full(size, np.nan), np.full((2, *size), "", object)
+    table[frame["row"], frame["column"]] = frame[column]
+    told[:, frame["row"], frame["column"]] = np.array([_text(row) for row in frame.itertuples()]).T
     ends = [label.removeprefix("ranks ").removeprefix("rank ").split(" ")[0] for label in labels]
-    made.update_xaxes(tickvals=list(range(0, len(labels), every)), ticktext=ends[::every],
-                      range=[-0.5, len(labels) - 0.5], showgrid=False)
-    return made
+    to = np.broadcast_to(np.array(labels, object), size).ravel()
+    return style.heat_map(
+        labels, ends, table, x="to", y="from", unit=unit, least=least,
+        most=max(float(np.nanmax(table)), 1.5 * least, 1e-12), sizes=(220, 560), name=column,
+        text="@of_row → @to<br>@sent<br>@moved", to=to, sent=told[0].ravel(), moved=told[1].ravel())
 
 
-def _grid(frame: pd.DataFrame, size: int, values: pd.Series) -> np.ndarray:
-    """Values at their row and column, None where nothing was sent."""
-    table = np.full((size, size), None, dtype=object)
-    table[frame["row"], frame["column"]] = values.to_numpy(object)
-    return table
-
-
-def _text(row: tuple) -> str:
+def _text(row: tuple) -> tuple[str, str]:
     rate = row.timed_bytes / row.seconds if row.seconds > 0 else None
     slower = f", {row.slower:.2f} × the usual time" if row.slower == row.slower else ""
-    return (f"{byte_count(row.bytes)} in {row.messages:.0f} messages of a step<br>"
+    return (f"{byte_count(row.bytes)} in {row.messages:.0f} messages of a step",
             f"{seconds(row.seconds)} of transfers, {byte_rate(rate)}{slower}")
-
-
-def _direction(labels: list[str], sender: int, receiver: int, text: str | None) -> str:
-    return f"{labels[sender]} → {labels[receiver]}<br>{text or 'nothing'}"

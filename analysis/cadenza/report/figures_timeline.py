@@ -6,13 +6,14 @@ from __future__ import annotations
 from functools import partial
 
 import pandas as pd
-import plotly.graph_objects as go
+from bokeh.models import Range1d
 
 from cadenza.colours import LABEL_COLOURS
 from cadenza.processes import mapped
 from cadenza.timeline.panels import Panel, panel
 from cadenza.time.parts import BUSY
 from cadenza.report import style
+from cadenza.report.style import Plot
 from cadenza.study import Study
 from cadenza.time.typical import typical
 
@@ -58,7 +59,7 @@ def shown_steps(study: Study) -> dict[int, str]:
     return steps
 
 
-def timelines(study: Study, longest_ns: int) -> dict[str, go.Figure]:
+def timelines(study: Study, longest_ns: int) -> dict[str, Plot]:
     """Pictures to choose from: the steps worth one, and of the typical step the other ranks.
 
     @param longest_ns  least length of the time axis, equal in the pictures of all runs
@@ -103,20 +104,19 @@ def _panel(study: Study, longest_ns: int, most: int, which: tuple[int, list[int]
     return panel(study, step, max(1.0, longest_ns / _COLUMNS), ranks, most)
 
 
-def _drawn(made_of: Panel, longest_ns: int) -> go.Figure:
+def _drawn(made_of: Panel, longest_ns: int) -> Plot:
     """A step of some ranks: what each does above, its messages beneath."""
     rows = len(made_of.labels)
-    made = style.figure(max(170, 58 + 46 * rows), "seconds of the step", barmode="overlay")
+    made = style.figure(max(170, 58 + 46 * rows), "seconds of the step", x_unit="s")
     for (lane, label), bars in made_of.bars.groupby(["lane", "label"], sort=False):
         centre, height = _LANES[str(lane)]
-        seconds = (bars["end_ns"] - bars["begin_ns"]) / 1e9
-        made.add_bar(
-            y=bars["row"] + centre, x=seconds, base=bars["begin_ns"] / 1e9, width=height,
-            orientation="h", name=label, customdata=bars["what"].where(bars["what"] != "", label),
-            marker={"color": LABEL_COLOURS[str(label)], "line": {"width": 0}},
-            hovertemplate=f"<b>{label}</b> %{{x:.4s}}s<br>%{{customdata}}<br>from %{{base:.6~g}} s"
-                          "<extra></extra>",
-        )
+        what = bars["what"].where(bars["what"] != "", label)
+        data = style.source(at=bars["row"] + centre, begin=bars["begin_ns"] / 1e9,
+                            end=bars["end_ns"] / 1e9, what=what,
+                            seconds=(bars["end_ns"] - bars["begin_ns"]) / 1e9)
+        style.bars(made, data, "begin", "end", LABEL_COLOURS[str(label)],
+                   f"<b>{label}</b> @{{seconds}}{{s}}<br>@what<br>from @{{begin}}{{s}}",
+                   width=height, name=label)
     style.rank_rows(made, [label.split(" · ")[0] for label in made_of.labels])
-    made.update_xaxes(range=[0, max(longest_ns, made_of.duration_ns) / 1e9])
+    made.x_range = Range1d(0, max(longest_ns, made_of.duration_ns) / 1e9)
     return made

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 import jinja2
-import plotly.offline
+from bokeh.resources import Resources
 from markupsafe import Markup
 
 from cadenza.comparison import compare
@@ -17,7 +17,8 @@ from cadenza.files import written
 from cadenza.log import LOG
 from cadenza.timeline.panels import choose_step
 from cadenza.report import headlines, sections
-from cadenza.report.style import THEMES
+from cadenza.report.blocks import packed
+from cadenza.report.style import DARK
 from cadenza.read.run import Run
 from cadenza.study import Study
 from cadenza.summary import labels, summarize
@@ -67,14 +68,19 @@ def write_report(runs: list[Run], output: Path) -> None:
         experiment=summaries[0]["name"],
         headlines=headlines.headlines(studies, names, comparisons),
         sections=sections.sections(studies, names, summaries, comparisons),
-        themes=Markup(json.dumps(THEMES)),
-        plotly=Markup(plotly.offline.get_plotlyjs()),
+        dark=Markup(json.dumps(DARK)),
+        library=packed(_library()),
         css=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
     )
     LOG.info("writing %s", output)
     with written(output) as file:
         file.write(page.encode(errors="backslashreplace"))  # a path may have bytes that are no text
+
+
+def _library() -> str:
+    """The script that draws: what Bokeh has for plots, without its widgets and the like."""
+    return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
 
 
 def _environment() -> jinja2.Environment:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import plotly.graph_objects as go
-
-from cadenza.colours import LABEL_COLOURS, MEMORY_COLOURS, PART_COLOURS, PART_NAMES, RUN_COLOURS
+from cadenza.colours import (
+    BUBBLE_COLOURS, LABEL_COLOURS, MEMORY_COLOURS, PART_COLOURS, PART_NAMES, PHASE_COLOURS,
+    RUN_COLOURS,
+)
 from cadenza.log import LOG
 from cadenza.report import causes, figures_attention, figures_memory, figures_time, health, links
 from cadenza.report.balance import balance_blocks
@@ -15,6 +16,7 @@ from cadenza.report.between import between_table
 from cadenza.report.blocks import Figure, Section, Table
 from cadenza.report.comparisons import comparison_blocks
 from cadenza.report.figures_timeline import timelines
+from cadenza.report.style import Plot
 from cadenza.study import Study
 from cadenza.words import byte_count, change, number, role_name, seconds
 
@@ -30,7 +32,6 @@ def sections(
     runs = list(zip(studies, names, strict=True))
     known = [(study, name) for study, name in runs if study.has_events]
     LOG.info("drawing")
-    paths, timelines = causes.path_blocks(known), _timelines(known)
     made = [
         Section("overview", "Overview", "", [health.overview(summaries, names),
                                              health.health(studies, names, summaries)]),
@@ -41,28 +42,29 @@ def sections(
                          strict=False))),
         Section("comparison", "Comparison", _COMPARISON,
                 comparison_blocks(studies, names, comparisons), _PARTS),
-        Section("time", "Where the time went", _TIME,
-                [*(_figure(name, figures_time.parts_by_rank, study) for study, name in known),
-                 *(between_table(study, name) for study, name in known)], _PARTS),
+        _with_legend("time", "Where the time went", _TIME,
+                     [*(_figure(name, figures_time.parts_by_rank, study) for study, name in known),
+                      *(between_table(study, name) for study, name in known)], LABEL_COLOURS),
         Section("heat", "Rank by step", _HEAT,
                 [Figure(name, figures_time.heat_maps(study)[0]) for study, name in known]),
-        Section("bubbles", "Pipeline bubbles", _BUBBLES,
-                [_figure(name, figures_time.bubbles_by_stage, study) for study, name in known]),
+        _with_legend("bubbles", "Pipeline bubbles", _BUBBLES,
+                     [_figure(name, figures_time.bubbles_by_stage, study) for study, name in known],
+                     BUBBLE_COLOURS),
         Section("stragglers", "Stragglers", _STRAGGLERS, causes.straggler_tables(known)),
         Section("links", "Links", _LINKS, links.link_blocks(known)),
         Section("what-if", "What if", _WHAT_IF, causes.what_if_blocks(known)),
-        Section("path", "Critical path", _PATH, paths, _shown(paths)),
-        Section("timeline", "Timeline", _TIMELINE, timelines, _shown(timelines)),
-        Section("memory", "Memory", _MEMORY, _memory(runs), list(MEMORY_COLOURS.items())),
-        Section("attention", "Rate of attention", _ROOFLINE,
-                [_figure(name, figures_attention.roofline, study) for study, name in known]),
-        Section("balance", "Balance of attention", _BALANCE, balance_blocks(known)),
+        _with_legend("path", "Critical path", _PATH, causes.path_blocks(known), LABEL_COLOURS),
+        _with_legend("timeline", "Timeline", _TIMELINE, _timelines(known), LABEL_COLOURS),
+        _with_legend("memory", "Memory", _MEMORY, _memory(runs), MEMORY_COLOURS),
+        _with_legend("attention", "Rate of attention", _ROOFLINE,
+                     [_figure(name, figures_attention.roofline, study) for study, name in known],
+                     PHASE_COLOURS),
+        _with_legend("balance", "Balance of attention", _BALANCE, balance_blocks(known),
+                     PHASE_COLOURS),
         Section("plan", "Plan", _PLAN, _plans(runs)),
         Section("efficiency", "Efficiency", _EFFICIENCY,
                 [health.efficiencies(*_split(known))] if known else []),
     ]
-    for section in made:
-        section.blocks = [block for block in section.blocks if block is not None]
     return [section for section in made if section.blocks]
 
 
@@ -75,16 +77,20 @@ def _figure(name: str, make: Callable, study: Study) -> Figure | None:
     found = make(study)
     if found is None:
         return None
-    drawn: go.Figure | dict[str, go.Figure] = found[0]
+    drawn: Plot | dict[str, Plot] = found[0]
     return Figure(name, drawn if isinstance(drawn, dict) else {"": drawn})
 
 
-def _shown(blocks: list[Figure | Table | None]) -> list[tuple[str, str]]:
-    """Labels and colours of what the blocks' pictures show, in the order of the palette."""
+def _with_legend(
+    anchor: str, title: str, intro: str, blocks: list[Figure | Table | None],
+    colours: dict[str, str],
+) -> Section:
+    """With the labels and colours of what the blocks' pictures show, in the palette's order."""
     figures = [figure for block in blocks if isinstance(block, Figure)
                for figure in block.choices.values()]
-    names = {trace.name for figure in figures for trace in figure.data}
-    return [(label, colour) for label, colour in LABEL_COLOURS.items() if label in names]
+    names = {drawn.name for figure in figures for drawn in figure.renderers}
+    legend = [(label, colour) for label, colour in colours.items() if label in names]
+    return Section(anchor, title, intro, blocks, legend)
 
 
 def _timelines(runs: list[tuple[Study, str]]) -> list[Figure]:
@@ -214,7 +220,8 @@ _TIMELINE = (
 )
 _MEMORY = (
     "High-water marks by kind. Kinds peak at different moments, so the stack may be higher than "
-    "the peak of the sum (diamond or line)."
+    "the peak of the sum (diamond or line). By step: the fullest rank (solid), the mean (dashed), "
+    "the emptiest (dotted)."
 )
 _ROOFLINE = (
     "Each point is a kernel call: its work and the rate it reached. The dashed line is the peak "
@@ -223,7 +230,8 @@ _ROOFLINE = (
 _BALANCE = (
     "Worker: the slowest rank's time in a layer's pass over the mean rank's. Step level: a rank's "
     "longest stage over its mean one, of the rank where that is largest; short stages hide less of "
-    "the transfers. Lockstep: the time with a barrier after every stage over the mean rank's. "
+    "the transfers. Lockstep: the time with a barrier after every stage over the mean rank's "
+    "(dotted). "
     "Making a sparse index counts. 1 is perfect balance."
 )
 _PLAN = "Which rank computed which attention in the typical step."

@@ -1,70 +1,206 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How pictures of the page look: one base layout, and a plotly template for light and for dark."""
+"""How pictures of the page look, and the few kinds of marks that they are drawn with.
+
+Colours are those of light paper; templates/report.js puts DARK's in their place on dark paper, and
+writes numbers with their units (`si`), on axes as in what a pointer shows.
+"""
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
+import re
+from collections.abc import Sequence
 
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+import numpy as np
+from bokeh.models import (
+    BasicTicker, ColorBar, ColumnDataSource, CustomJSHover, CustomJSTickFormatter, FixedTicker,
+    GlyphRenderer, HoverTool, LinearColorMapper, Range1d,
+)
+from bokeh.palettes import interp_palette
+from bokeh.plotting import figure as empty
+from bokeh.themes import Theme
+
+Plot = type(empty())
 ROW_LABELS = 24  # with more ranks, an axis has numbers instead of a label per rank
-
-
-def _template(ink: str, faint: str, line: str, paper: str, scale: list, middle: str) -> dict:
-    axis = {"gridcolor": faint, "linecolor": line, "zerolinecolor": line, "tickcolor": line,
-            "automargin": True, "ticks": "", "ticklabelstandoff": 5,
-            "title": {"font": {"size": 12}}}
-    return {
-        "layout": {
-            "font": {"family": _FONT, "size": 12, "color": ink},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "xaxis": axis,
-            "yaxis": axis,
-            "hoverlabel": {"bgcolor": paper, "bordercolor": line,
-                           "font": {"color": ink, "family": _FONT}, "align": "left"},
-            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": line, "activecolor": ink},
-            "colorscale": {"sequential": scale,
-                           "diverging": [[0, "#2f6db3"], [0.5, middle], [1, "#d6455d"]]},
-        }
-    }
-
-
-THEMES = {
-    "light": _template("#26292e", "#e9eaec", "#b9bdc4", "#ffffff",
-                       [[0, "#d0dfef"], [0.5, "#74a8d9"], [1, "#173f6d"]], "#f2f2f0"),
-    "dark": _template("#dcdfe4", "#2c3037", "#59606b", "#22262c",
-                      [[0, "#34495f"], [0.5, "#3f82cc"], [1, "#dcebfa"]], "#2a2e34"),
+INK, FAINT, LINE, GAP = "#26292e", "#e9eaec", "#b9bdc4", "#fffffe"
+_ABOVE, _MIDDLE, _BELOW = "#d6455d", "#f2f2f0", "#2f6db3"
+_LEAST, _HALF, _MOST = "#d0dfef", "#74a8d9", "#173f6d"
+_DIVERGING = interp_palette((_BELOW, _MIDDLE, _ABOVE), 65)
+_SEQUENTIAL = interp_palette((_LEAST, _HALF, _MOST), 65)
+DARK = {
+    INK: "#dcdfe4", FAINT: "#2c3037", LINE: "#59606b", GAP: "#1c2025",
+    **dict(zip(_DIVERGING, interp_palette((_BELOW, "#2a2e34", _ABOVE), 65), strict=True)),
+    **dict(zip(_SEQUENTIAL, interp_palette(("#34495f", "#3f82cc", "#dcebfa"), 65), strict=True)),
 }
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_TEXT = {"text_font": _FONT, "text_font_size": "12px", "text_color": INK}
+THEME = Theme(json={"attrs": {
+    "Plot": {"background_fill_alpha": 0, "border_fill_alpha": 0, "outline_line_color": None,
+             "min_border": 8, "min_border_right": 12},
+    "Axis": {"axis_line_color": LINE, "major_tick_line_color": None, "minor_tick_line_color": None,
+             "axis_label_standoff": 6, "major_label_standoff": 6,
+             **{f"axis_label_{name}": value for name, value in _TEXT.items()},
+             **{f"major_label_{name}": value for name, value in _TEXT.items()},
+             "axis_label_text_font_style": "normal"},
+    "Grid": {"grid_line_color": FAINT},
+    "ColorBar": {"background_fill_alpha": 0, "major_tick_line_color": None,
+                 **{f"major_label_{name}": value for name, value in _TEXT.items()}},
+}})
 
 
-def figure(height: int, x: str = "", y: str = "", **layout) -> go.Figure:
-    """An empty picture with titles of its axes."""
-    made = go.Figure()
-    made.update_layout(
-        height=height,
-        margin={"l": 8, "r": 12, "t": 10, "b": 8},
-        showlegend=False,
-        dragmode="zoom",
-        bargap=0.25,
-        xaxis={"title": {"text": x}, "zeroline": False},
-        yaxis={"title": {"text": y}, "fixedrange": True},
-        **layout,
-    )
+def figure(
+    height: int, x: str = "", y: str = "", *, x_unit: str = "", y_unit: str = "", **options
+) -> Plot:
+    """An empty picture with titles of its axes, whose numbers are in units.
+
+    A drag over it zooms along x.
+
+    @param x_unit, y_unit  "s" becomes ms, us and so on where it suits
+    @param options         bokeh's: x_axis_type="log", x_range of names, ...
+    """
+    made = empty(height=height, sizing_mode="stretch_width", toolbar_location=None,
+                 tools="xbox_zoom,reset", x_axis_label=x or None, y_axis_label=y or None,
+                 **options)
+    for axis, unit, names in ((made.xaxis, x_unit, "x_range"), (made.yaxis, y_unit, "y_range")):
+        if not isinstance(options.get(names), list):
+            axis.formatter = _formatter(unit)
     return made
 
 
-def rank_rows(made: go.Figure, labels: list[str], axis: str = "yaxis") -> None:
+def _formatter(unit: str, signed: bool = False) -> CustomJSTickFormatter:
+    sign = "true" if signed else "false"
+    return CustomJSTickFormatter(code=f"return tickText(ticks, index, '{unit}', {sign})")
+
+
+def source(**columns: Sequence) -> ColumnDataSource:
+    """Columns of equal length, numbers in four bytes: pictures need no more."""
+    short = {"i": np.int32, "u": np.int32, "f": np.float32}
+    arrays = {name: np.asarray(values) for name, values in columns.items()}
+    return ColumnDataSource({
+        name: array.astype(short[array.dtype.kind]) if array.dtype.kind in short else array.tolist()
+        for name, array in arrays.items()})
+
+
+def hover(made: Plot, drawn: GlyphRenderer, text: str, mode: str = "mouse") -> None:
+    """What a pointer on `drawn` shows: HTML in which @{column}{unit} is a number of the source."""
+    units = dict.fromkeys(re.findall(r"@\{\w+\}(?=\{)", text),
+                          CustomJSHover(code="return si(value, format)"))
+    made.add_tools(HoverTool(renderers=[drawn], tooltips=f"<div>{text}</div>", formatters=units,
+                             mode=mode, point_policy="follow_mouse", show_arrow=False))
+
+
+def line(
+    made: Plot, x: Sequence, y: Sequence, colour: str, text: str, *, name: str = "",
+    dash: str = "solid", mode: str = "mouse",
+) -> None:
+    """A line with a point for each of its values, which `text` shows as @{x} and @{y}."""
+    data = source(x=x, y=y)
+    made.line("x", "y", source=data, color=colour, line_width=2, line_dash=dash, name=name)
+    points = made.scatter("x", "y", source=data, color=colour, size=6, name=name)
+    hover(made, points, text, mode)
+
+
+def bars(
+    made: Plot, data: ColumnDataSource, begin: str, end: str, colour: str, text: str, *,
+    upright: bool = False, name: str = "", width: float = 0.7,
+) -> GlyphRenderer:
+    """Bars from column `begin` to `end` at the source's "at", across or upright."""
+    line = colour if width == 1.0 else None  # no paper between bars that touch
+    look = {"source": data, "color": colour, "line_color": line, "name": name}
+    drawn = made.vbar(x="at", bottom=begin, top=end, width=width, **look) if upright else \
+        made.hbar(y="at", left=begin, right=end, height=width, **look)
+    hover(made, drawn, text)
+    return drawn
+
+
+def stacked(
+    labels: list[str], at: Sequence[int], parts: dict[str, np.ndarray], colours: dict[str, str],
+    title: str, unit: str, text: str,
+) -> Plot:
+    """A bar for each label, of parts one behind the other; upright if there are many.
+
+    @param at      numbers of the labels
+    @param parts   name -> value for each label
+    @param text    what is shown of a part, @{value} being its value and @{share} that of the bar
+    """
+    many = len(labels) > ROW_LABELS
+    made = figure(340, "rank", title, y_unit=unit) if many else \
+        figure(row_height(len(labels)), title, x_unit=unit)
+    ends = np.cumsum(list(parts.values()), axis=0)
+    for (name, values), end in zip(parts.items(), ends, strict=True):
+        data = source(at=at if many else np.arange(len(labels)), who=labels, begin=end - values,
+                      end=end, value=values, share=values / np.maximum(ends[-1], 1e-300))
+        bars(made, data, "begin", "end", colours[name], f"@who<br>{name} {text}", upright=many,
+             name=name, width=1.0 if many else 0.7)
+    if many:
+        made.y_range.start = 0
+        made.x_range = Range1d(min(at) - 0.5, max(at) + 0.5)
+        made.xgrid.visible = False
+    else:
+        made.x_range.start = 0
+        rank_rows(made, labels)
+    return made
+
+
+def heat_map(
+    rows: list[str], columns: list[str], values: np.ndarray, *, x: str, unit: str, text: str,
+    y: str = "", least: float = 0.0, most: float | None = None, sizes: tuple[int, int] = (160, 480),
+    diverging: bool = False, name: str = "", **told: Sequence,
+) -> Plot:
+    """A cell for each value; none for NaN.
+
+    @param values  [rows, columns]
+    @param told    more columns for `text`, one value for each cell, in the order of `values`
+    @param sizes   the least and the largest height
+    """
+    made = figure(row_height(len(rows), 30, *sizes), x, y)
+    row, column = np.indices(values.shape)
+    flat = values.ravel()
+    known = ~np.isnan(flat)
+    told = {key: np.asarray(more)[known] for key, more in told.items()}
+    data = source(row=row.ravel()[known], column=column.ravel()[known], value=flat[known],
+                  of_row=np.array(rows, object)[row.ravel()[known]],
+                  of_column=np.array(columns, object)[column.ravel()[known]], **told)
+    mapper = LinearColorMapper(_DIVERGING if diverging else _SEQUENTIAL, low=least, high=most)
+    few = len(rows) <= 64
+    drawn = made.rect("column", "row", 1, 1, source=data, name=name,
+                      fill_color={"field": "value", "transform": mapper},
+                      line_color=GAP if few else {"field": "value", "transform": mapper})
+    hover(made, drawn, text)
+    made.add_layout(ColorBar(color_mapper=mapper, width=10, padding=4, bar_line_color=None,
+                             formatter=_formatter(unit, diverging),
+                             ticker=BasicTicker(desired_num_ticks=5)), "right")
+    rank_rows(made, rows)
+    every = -(-len(columns) // 12)
+    _labelled(made.xaxis, columns, every)
+    made.x_range = Range1d(-0.5, len(columns) - 0.5)
+    made.grid.visible = False
+    return made
+
+
+def rank_rows(made: Plot, labels: list[str]) -> None:
     """Ranks from top to bottom at 0, 1, 2, ...; of many, some have their label."""
-    every = -(-len(labels) // ROW_LABELS)
-    made.update_layout(
-        {axis: {"tickvals": list(range(0, len(labels), every)), "ticktext": labels[::every],
-                "range": [len(labels) - 0.5, -0.5], "showgrid": False, "zeroline": False}}
-    )
+    _labelled(made.yaxis, labels, -(-len(labels) // ROW_LABELS))
+    made.y_range = Range1d(len(labels) - 0.5, -0.5)
+    made.ygrid.visible = False
 
 
-def step_axis(made: go.Figure, steps: int) -> None:
+def _labelled(axis: list, labels: list[str], every: int) -> None:
+    places = range(0, len(labels), every)
+    axis.ticker = FixedTicker(ticks=list(places))
+    axis.formatter = CustomJSTickFormatter(
+        args={"labels": {str(place): labels[place] for place in places}},
+        code="return labels[tick] ?? ''")
+
+
+def step_axis(made: Plot, steps: int) -> None:
     """Whole numbers, not too many."""
-    made.update_xaxes(dtick=max(1, -(-steps // 12)), tickformat="d")
+    made.xaxis.ticker = BasicTicker(min_interval=1, desired_num_ticks=min(max(steps, 2), 12),
+                                    num_minor_ticks=0)
+
+
+def from_zero(made: Plot) -> None:
+    """The upright axis begins at zero."""
+    made.y_range.start = 0
 
 
 def row_height(rows: int, each: int = 34, least: int = 150, most: int = 620) -> int:

@@ -4,6 +4,8 @@
 Screenshots stay in build/report-screenshots, to be looked at.
 """
 
+import re
+
 import pytest
 
 import harness
@@ -17,9 +19,19 @@ WIDER = """[...document.querySelectorAll('main *, header *')]
     .filter(e => !e.closest('.scroll, nav, .plot')
                  && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
     .map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40))"""
-# A picture is drawn when its bars, lines or cells are there, not only its axes.
-DRAWN = """plot => plot.querySelectorAll(
-    '.barlayer path, .scatterlayer path, .heatmaplayer image').length"""
+# How many points of a finished picture are coloured, as bars, lines and cells are and axes are not.
+DRAWN = """plot => {
+    if (!plot.view?.has_finished()) return 0;
+    const {canvas} = plot.view.canvas.primary, {bbox} = plot.view.frame, scale = devicePixelRatio;
+    const {data} = canvas.getContext('2d').getImageData(
+        bbox.left * scale, bbox.top * scale, bbox.width * scale, bbox.height * scale);
+    let count = 0;
+    for (let i = 0; i < data.length; i += 4) {
+        const [red, green, blue, opaque] = data.subarray(i, i + 4);
+        if (opaque > 99 && Math.max(red, green, blue) - Math.min(red, green, blue) > 24) count++;
+    }
+    return count;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +69,7 @@ def opened(browser, path, scheme, width):
     page.goto(path.as_uri())
     for plot in page.locator(".plot").all():
         plot.scroll_into_view_if_needed()
-        page.wait_for_function(f"plot => ({DRAWN})(plot) > 0", arg=plot.element_handle())
+        page.wait_for_function(f"plot => ({DRAWN})(plot) > 20", arg=plot.element_handle())
     return page, complaints
 
 
@@ -84,18 +96,18 @@ def test_report_in_a_browser(browser, pages, name, scheme, width):
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     light = sum(int(part) for part in paper.strip("rgb()").split(",")) > 3 * 128
     assert light == (scheme == "light")
-    ink = page.evaluate("document.querySelector('.plot .xtick text').style.fill")
-    assert (sum(int(part) for part in ink.strip("rgb()").split(",")) > 3 * 128) == (not light)
+    ink = page.evaluate("document.querySelector('.plot').view.model.below[0].axis_label_text_color")
+    assert (sum(bytes.fromhex(ink.strip("#"))) > 3 * 128) == (not light)
     page.context.close()
 
 
 def test_a_heat_map_changes_with_its_choice(browser, pages):
     page, complaints = opened(browser, pages["real"], "light", 1280)
     card = page.locator("#heat .card").first
-    shown = "card => card.querySelector('.plot').data[0].name"
+    shown = "card => card.querySelector('.plot').view.model.renderers[0].name"
     assert card.evaluate(shown) == "computing"
     card.locator("select").select_option("step time")
-    assert card.evaluate(shown) == "step time"
+    page.wait_for_function(f"card => ({shown})(card) === 'step time'", arg=card.element_handle())
     assert complaints == []
     page.context.close()
 
@@ -104,17 +116,34 @@ def test_dragging_over_the_timeline_zooms_in(browser, pages):
     page, complaints = opened(browser, pages["real"], "light", 1280)
     plot = page.locator("#timeline .plot").first
     plot.scroll_into_view_if_needed()
-    length = "plot => plot._fullLayout.xaxis.range[1] - plot._fullLayout.xaxis.range[0]"
+    length = "plot => plot.view.model.x_range.end - plot.view.model.x_range.start"
     before = plot.evaluate(length)
-    box = plot.locator(".draglayer .nsewdrag").bounding_box()
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+    box = plot.bounding_box()
+    frame = plot.evaluate("({view}) => [view.frame.bbox.left, view.frame.bbox.width]")
+    middle = box["y"] + box["height"] / 3
+    page.mouse.move(box["x"] + frame[0] + 0.3 * frame[1], middle)
     page.mouse.down()
-    page.mouse.move(box["x"] + 0.5 * box["width"], middle, steps=5)
+    page.mouse.move(box["x"] + frame[0] + 0.5 * frame[1], middle, steps=5)
     page.mouse.up()
     page.wait_for_function(
         f"before => ({length})(document.querySelector('#timeline .plot')) < before", arg=before
     )
     assert plot.evaluate(length) == pytest.approx(0.2 * before, rel=0.05)
+    page.mouse.dblclick(box["x"] + frame[0] + 0.4 * frame[1], middle)
+    assert plot.evaluate(length) == pytest.approx(before)
+    assert complaints == []
+    page.context.close()
+
+
+def test_a_pointer_shows_numbers_with_units(browser, pages):
+    page, complaints = opened(browser, pages["real"], "light", 1280)
+    plot = page.locator("#time .plot").first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    frame = plot.evaluate("({view}) => [view.frame.bbox.left, view.frame.bbox.height]")
+    page.mouse.move(box["x"] + frame[0] + 9, box["y"] + 0.3 * frame[1])
+    tip = page.locator(".bk-Tooltip").first
+    tip.wait_for()
+    assert re.search(r"rank 0\s*core attention [0-9.]+ [mu]?s, [0-9.]+%", tip.inner_text())
     assert complaints == []
     page.context.close()
