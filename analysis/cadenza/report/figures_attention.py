@@ -30,13 +30,15 @@ def roofline(study: Study) -> tuple[Plot, pd.DataFrame] | None:
     for phase, part in shown.groupby("phase", observed=True):
         data = style.source(flops=part["flops"], rate=part["flops"] / part["seconds"],
                             rank=part["rank"], seconds=part["seconds"])
-        drawn = made.scatter("flops", "rate", source=data, size=5, alpha=0.55, line_color=None,
-                             color=PHASE_COLOURS.get(str(phase), OTHER_COLOUR), name=str(phase))
-        style.hover(made, drawn, "rank @rank<br>@{flops}{FLOP} in @{seconds}{s}: @{rate}{FLOP/s}")
+        made.scatter("flops", "rate", source=data, size=5, alpha=0.55, line_color=None,
+                     color=PHASE_COLOURS.get(str(phase), OTHER_COLOUR), name=str(phase))
+    style.hover(made, "rank @rank<br>@{flops}{FLOP} in @{seconds}{s}: @{rate}{FLOP/s}",
+                made.renderers)
     peak = float(study.ranks["peak_flops"].max())
     if peak > 0:
-        style.line(made, [shown["flops"].min(), shown["flops"].max()], [peak, peak], OTHER_COLOUR,
-                   "peak of matrix products: @{y}{FLOP/s}", dash="dashed", name="peak")
+        ends = style.line(made, [shown["flops"].min(), shown["flops"].max()], [peak, peak],
+                          OTHER_COLOUR, dash="dashed", name="peak of matrix products")
+        style.hover(made, "$name: @{y}{FLOP/s}", [ends])
     return made, shown
 
 
@@ -68,8 +70,8 @@ def _servers(table: pd.DataFrame, title: str, unit: str) -> Plot:
                         f"{title}, {unit}" if unit else title, x_unit="s" if unit == "s" else "")
     values = table.iloc[:, 0]
     data = style.source(at=np.arange(len(table)), begin=0 * values, value=values, who=labels)
-    style.bars(made, data, "begin", "value", PHASE_COLOURS["forward"],
-               f"@who<br>{title} @{{value}}{{{unit or '_'}}}")
+    style.bars(made, data, "begin", "value", PHASE_COLOURS["forward"])
+    style.hover(made, f"@who<br>{title} @{{value}}{{{unit or '_'}}}")
     style.rank_rows(made, labels)
     made.x_range.start = 0
     return made

@@ -43,10 +43,12 @@ def imbalance_by_layer(study: Study) -> tuple[Plot, pd.DataFrame]:
     frame = frame[frame["layer"] >= 0]
     made = style.figure(300, "layer", "slowest / mean")
     number = frame.groupby("phase", observed=True).cumcount()
+    points = []
     for phase, mine in frame.groupby("phase", observed=True):
         for level, dash in _DASHES.items():
-            style.line(made, number[mine.index], mine[level], PHASE_COLOURS[str(phase)],
-                       f"layer @x<br>{phase}, {level} @{{y}}{{_}}", name=str(phase), dash=dash)
+            points.append(style.line(made, number[mine.index], mine[level],
+                                     PHASE_COLOURS[str(phase)], name=str(phase), dash=dash))
+    style.hover(made, "layer @x<br>$name @{y}{_}", points)
     style.step_axis(made, int(number.max()) + 1)
     return made, frame
 
@@ -63,7 +65,8 @@ def sparsity(study: Study) -> tuple[dict[str, Plot], pd.DataFrame]:
     for axis, (x, y) in shown.items():
         made[f"by {axis}"] = figure = style.figure(280, axis, "share of dense FLOPs left out",
                                                        y_unit="%")
-        style.line(figure, x, y, PHASE_COLOURS["forward"], f"{axis} @x: @{{y}}{{%}}")
+        points = style.line(figure, x, y, PHASE_COLOURS["forward"])
+        style.hover(figure, f"{axis} @x: @{{y}}{{%}}", [points])
         style.from_zero(figure)
         style.step_axis(figure, len(x))
     return made, steps

@@ -68,7 +68,7 @@ def _named_bars(rows: pd.DataFrame, text: str) -> Plot:
     """A bar from `begin` to `end` (s) for each row, called `who`, beside it `told`."""
     made = style.figure(style.row_height(len(rows), 32), "seconds of a step", x_unit="s")
     data = style.source(at=np.arange(len(rows)), **rows)
-    style.bars(made, data, "begin", "end", "colour", text)
+    style.hover(made, text, [style.bars(made, data, "begin", "end", "colour")])
     most = rows["end"].max()
     inside = (rows["end"] > 0.6 * most) & (rows["end"] - rows["begin"] > 0.4 * most)
     for here, align, offset, ink in ((inside, "right", -6, GAP), (~inside, "left", 6, INK)):
@@ -106,8 +106,8 @@ def critical_path(study: Study) -> tuple[Plot, pd.DataFrame]:
         begin, end = (part[name] - origin for name in ("begin_ns", "end_ns"))
         data = style.source(at=part["rank"].map(row), begin=begin / 1e9, end=end / 1e9,
                             rank=part["rank"], what=part["name"], seconds=(end - begin) / 1e9)
-        style.bars(made, data, "begin", "end", LABEL_COLOURS.get(label, OTHER_COLOUR),
-                   f"rank @rank: {label}<br>@what, @{{seconds}}{{s}}", name=label)
+        style.bars(made, data, "begin", "end", LABEL_COLOURS.get(label, OTHER_COLOUR), name=label)
+    style.hover(made, "rank @rank: $name<br>@what, @{seconds}{s}")
     style.rank_rows(made, [f"rank {rank}" for rank in kept])
     made.x_range.start = 0
     return made, frame

@@ -37,7 +37,7 @@ def memory_by_rank(study: Study) -> tuple[Plot, pd.DataFrame] | None:
                       color=_SUM_COLOUR, name="highest sum") if many else \
         made.scatter("total", "row", source=data, marker="diamond", size=12, line_width=1.5,
                      fill_color=GAP, line_color=INK, name="highest sum")
-    style.hover(made, drawn, f"rank @rank<br>highest sum @{{total}}{{{unit}}}")
+    style.hover(made, f"rank @rank<br>highest sum @{{total}}{{{unit}}}", [drawn])
     return made, peaks[[*kinds, "total"]].reset_index()
 
 
@@ -54,9 +54,10 @@ def memory_by_step(study: Study) -> tuple[Plot, pd.DataFrame] | None:
     unit = _unit(frame["max"].max())
     frame = frame / _UNITS[unit]
     made = style.figure(260, "step", unit)
-    for name, dash in (("max", "solid"), ("mean", "dashed"), ("min", "dotted")):
-        style.line(made, frame.index, frame[name], _MOST_COLOUR if name == "max" else _COLOUR,
-                   f"step @x: {name} @{{y}}{{{unit}}}", dash=dash, mode="vline")
+    points = [style.line(made, frame.index, frame[name],
+                         _MOST_COLOUR if name == "max" else _COLOUR, name=name, dash=dash)
+              for name, dash in (("max", "solid"), ("mean", "dashed"), ("min", "dotted"))]
+    style.hover(made, f"step @x: $name @{{y}}{{{unit}}}", points, upright=True)
     style.step_axis(made, len(frame))
     style.from_zero(made)
     return made, frame.reset_index()

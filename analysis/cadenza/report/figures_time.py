@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from markupsafe import escape
 
 from cadenza.colours import BUBBLE_COLOURS, LABEL_COLOURS, PART_NAMES, RUN_COLOURS
 from cadenza.time.parts import BUSY, LOST, PARTS
@@ -19,12 +18,13 @@ WAITS = tuple(part for part in LOST if part != "other")
 def step_times(studies: list[Study], labels: list[str]) -> tuple[Plot, pd.DataFrame]:
     """Seconds of every step of every run. Frame: run, step, seconds."""
     made = style.figure(280, "step", "seconds", y_unit="s")
-    frames = []
+    frames, points = [], []
     for index, (study, label) in enumerate(zip(studies, labels, strict=True)):
         times = study.step_times[["step", "seconds"]]
         frames.append(times.assign(run=label))
-        style.line(made, times["step"], times["seconds"], RUN_COLOURS[index % len(RUN_COLOURS)],
-                   f"{escape(label)}, step @x: @{{y}}{{s}}", mode="vline")
+        points.append(style.line(made, times["step"], times["seconds"],
+                                 RUN_COLOURS[index % len(RUN_COLOURS)], name=label))
+    style.hover(made, "$name, step @x: @{y}{s}", points, upright=True)
     style.from_zero(made)
     style.step_axis(made, max(len(study.step_times) for study in studies))
     return made, pd.concat(frames, ignore_index=True)[["run", "step", "seconds"]]
@@ -92,13 +92,12 @@ def bubbles_by_stage(study: Study) -> tuple[Plot, pd.DataFrame] | None:
     for name in ("warm_up", "steady", "cool_down"):
         label, above = name.replace("_", "-"), below + frame[name]
         data = style.source(at=stages, begin=below, end=above, value=frame[name])
-        style.bars(made, data, "begin", "end", BUBBLE_COLOURS[label], f"{label} @{{value}}{{s}}",
-                   upright=True, name=label)
+        style.bars(made, data, "begin", "end", BUBBLE_COLOURS[label], upright=True, name=label)
         below = above
-    data = style.source(at=stages, ideal=frame["ideal"], left=stages - 0.4, right=stages + 0.4)
-    drawn = made.segment("left", "ideal", "right", "ideal", source=data, line_width=3,
-                         color=BUBBLE_COLOURS["ideal 1F1B"], name="ideal 1F1B")
-    style.hover(made, drawn, "ideal 1F1B @{ideal}{s}")
+    data = style.source(value=frame["ideal"], left=stages - 0.4, right=stages + 0.4)
+    made.segment("left", "value", "right", "value", source=data, line_width=3,
+                 color=BUBBLE_COLOURS["ideal 1F1B"], name="ideal 1F1B")
+    style.hover(made, "$name @{value}{s}")
     style.from_zero(made)
     style.step_axis(made, len(frame))
     return made, frame

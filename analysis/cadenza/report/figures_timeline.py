@@ -7,6 +7,7 @@ from functools import partial
 
 import pandas as pd
 from bokeh.models import Range1d
+from bokeh.transform import stack
 
 from cadenza.colours import LABEL_COLOURS
 from cadenza.processes import mapped
@@ -108,15 +109,16 @@ def _drawn(made_of: Panel, longest_ns: int) -> Plot:
     """A step of some ranks: what each does above, its messages beneath."""
     rows = len(made_of.labels)
     made = style.figure(max(170, 58 + 46 * rows), "seconds of the step", x_unit="s")
-    for (lane, label), bars in made_of.bars.groupby(["lane", "label"], sort=False):
+    what, texts = pd.factorize(made_of.bars["what"])
+    for (lane, label), bars in made_of.bars.assign(what=what).groupby(["lane", "label"],
+                                                                      sort=False):
         centre, height = _LANES[str(lane)]
-        what = bars["what"].where(bars["what"] != "", label)
         data = style.source(at=bars["row"] + centre, begin=bars["begin_ns"] / 1e9,
-                            end=bars["end_ns"] / 1e9, what=what,
-                            seconds=(bars["end_ns"] - bars["begin_ns"]) / 1e9)
-        style.bars(made, data, "begin", "end", LABEL_COLOURS[str(label)],
-                   f"<b>{label}</b> @{{seconds}}{{s}}<br>@what<br>from @{{begin}}{{s}}",
+                            what=bars["what"], seconds=(bars["end_ns"] - bars["begin_ns"]) / 1e9)
+        style.bars(made, data, "begin", stack("begin", "seconds"), LABEL_COLOURS[str(label)],
                    width=height, name=label)
+    style.hover(made, "<b>$name</b> @{seconds}{s}<br>@{what}{_}<br>from @{begin}{s}",
+                words={"what": [text or "several" for text in texts]})
     style.rank_rows(made, [label.split(" · ")[0] for label in made_of.labels])
     made.x_range = Range1d(0, max(longest_ns, made_of.duration_ns) / 1e9)
     return made

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from bokeh.models import (
     BasicTicker, ColorBar, ColumnDataSource, CustomJSHover, CustomJSTickFormatter, FixedTicker,
-    GlyphRenderer, HoverTool, LinearColorMapper, Range1d,
+    GlyphRenderer, HBar, HoverTool, Line, LinearColorMapper, Range1d, Rect, Scatter, VBar,
 )
 from bokeh.palettes import interp_palette
 from bokeh.plotting import figure as empty
@@ -80,36 +80,47 @@ def source(**columns: Sequence) -> ColumnDataSource:
         for name, array in arrays.items()})
 
 
-def hover(made: Plot, drawn: GlyphRenderer, text: str, mode: str = "mouse") -> None:
-    """What a pointer on `drawn` shows: HTML in which @{column}{unit} is a number of the source."""
+def hover(
+    made: Plot, text: str, drawn: Sequence[GlyphRenderer] = (), *, upright: bool = False,
+    words: dict[str, list[str]] | None = None,
+) -> None:
+    """What a pointer on marks shows: HTML with $name of the marks, texts @column and numbers
+    @{column}{unit} of their source.
+
+    @param drawn    the marks; default: all of the picture
+    @param upright  all marks above or below the pointer, too
+    @param words    column -> texts, of which the column has the places
+    """
     units = dict.fromkeys(re.findall(r"@\{\w+\}(?=\{)", text),
                           CustomJSHover(code="return si(value, format)"))
-    made.add_tools(HoverTool(renderers=[drawn], tooltips=f"<div>{text}</div>", formatters=units,
-                             mode=mode, point_policy="follow_mouse", show_arrow=False))
+    for name, texts in (words or {}).items():
+        units[f"@{{{name}}}"] = CustomJSHover(args={"words": texts}, code="return words[value]")
+    made.add_tools(HoverTool(
+        renderers=list(drawn) or "auto", tooltips=f"<div>{text}</div>", formatters=units,
+        mode="vline" if upright else "mouse", point_policy="follow_mouse", show_arrow=False))
 
 
 def line(
-    made: Plot, x: Sequence, y: Sequence, colour: str, text: str, *, name: str = "",
-    dash: str = "solid", mode: str = "mouse",
-) -> None:
-    """A line with a point for each of its values, which `text` shows as @{x} and @{y}."""
+    made: Plot, x: Sequence, y: Sequence, colour: str, *, name: str = "", dash: str = "solid"
+) -> GlyphRenderer:
+    """A line with points, which are returned, for each of its values @x and @y."""
     data = source(x=x, y=y)
-    made.line("x", "y", source=data, color=colour, line_width=2, line_dash=dash, name=name)
-    points = made.scatter("x", "y", source=data, color=colour, size=6, name=name)
-    hover(made, points, text, mode)
+    look = {"line_color": colour, "line_width": 2, "line_dash": dash}
+    made.add_glyph(data, Line(x="x", y="y", **look), name=name)
+    points = Scatter(x="x", y="y", size=6, fill_color=colour, line_color=colour)
+    return made.add_glyph(data, points, name=name)
 
 
 def bars(
-    made: Plot, data: ColumnDataSource, begin: str, end: str, colour: str, text: str, *,
+    made: Plot, data: ColumnDataSource, begin: str, end: str | dict, colour: str, *,
     upright: bool = False, name: str = "", width: float = 0.7,
 ) -> GlyphRenderer:
     """Bars from column `begin` to `end` at the source's "at", across or upright."""
     line = colour if width == 1.0 else None  # no paper between bars that touch
-    look = {"source": data, "color": colour, "line_color": line, "name": name}
-    drawn = made.vbar(x="at", bottom=begin, top=end, width=width, **look) if upright else \
-        made.hbar(y="at", left=begin, right=end, height=width, **look)
-    hover(made, drawn, text)
-    return drawn
+    look = {"fill_color": colour, "line_color": line}
+    bar = VBar(x="at", bottom=begin, top=end, width=width, **look) if upright else \
+        HBar(y="at", left=begin, right=end, height=width, **look)
+    return made.add_glyph(data, bar, name=name)
 
 
 def stacked(
@@ -129,8 +140,9 @@ def stacked(
     for (name, values), end in zip(parts.items(), ends, strict=True):
         data = source(at=at if many else np.arange(len(labels)), who=labels, begin=end - values,
                       end=end, value=values, share=values / np.maximum(ends[-1], 1e-300))
-        bars(made, data, "begin", "end", colours[name], f"@who<br>{name} {text}", upright=many,
-             name=name, width=1.0 if many else 0.7)
+        bars(made, data, "begin", "end", colours[name], upright=many, name=name,
+             width=1.0 if many else 0.7)
+    hover(made, f"@who<br>$name {text}", made.renderers)
     if many:
         made.y_range.start = 0
         made.x_range = Range1d(min(at) - 0.5, max(at) + 0.5)
@@ -162,10 +174,11 @@ def heat_map(
                   of_column=np.array(columns, object)[column.ravel()[known]], **told)
     mapper = LinearColorMapper(_DIVERGING if diverging else _SEQUENTIAL, low=least, high=most)
     few = len(rows) <= 64
-    drawn = made.rect("column", "row", 1, 1, source=data, name=name,
-                      fill_color={"field": "value", "transform": mapper},
-                      line_color=GAP if few else {"field": "value", "transform": mapper})
-    hover(made, drawn, text)
+    colour = {"field": "value", "transform": mapper}
+    cell = Rect(x="column", y="row", width=1, height=1, fill_color=colour,
+                line_color=GAP if few else colour)
+    made.add_glyph(data, cell, name=name)
+    hover(made, text)
     made.add_layout(ColorBar(color_mapper=mapper, width=10, padding=4, bar_line_color=None,
                              formatter=_formatter(unit, diverging),
                              ticker=BasicTicker(desired_num_ticks=5)), "right")
