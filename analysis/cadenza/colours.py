@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What things are called and which colour they have, in every picture and table.
 
-Work is cool, lost time is warm, and all of them can be told from white and from near-black paper.
+Work is cool, lost time is warm, and all of them can be told from white and from near-black paper,
+and from one another by colour-blind readers: tests/test_colours.py measures it.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ PART_NAMES = {
     "other": "other",
 }
 PART_COLOURS = {
-    "compute_attention": "#2f6db3",
-    "compute_dense": "#6ea8dc",
-    "compute_other": "#a7c8e8",
-    "optimizer": "#3f9c8a",
-    "no_core": "#8c3b6b",
-    "communication": "#e3a32f",
-    "attention_wait": "#d6455d",
-    "pipeline_bubble": "#9a6fb8",
-    "tensor_parallel_wait": "#b04a1f",
-    "data_parallel_wait": "#e9803f",
-    "other": "#a3a39c",
+    "compute_attention": "#1157bf",
+    "compute_dense": "#70c0ff",
+    "compute_other": "#b0d7f1",
+    "optimizer": "#2d8d6a",
+    "no_core": "#84436d",
+    "communication": "#f3c68a",
+    "attention_wait": "#bc2c44",
+    "pipeline_bubble": "#6c4b94",
+    "tensor_parallel_wait": "#944304",
+    "data_parallel_wait": "#c78853",
+    "other": "#97a8ab",
 }
 # Messages under way, by categories of events.
 MESSAGE_NAMES = {
@@ -41,29 +42,29 @@ MESSAGE_NAMES = {
     "p2p_receive": "point to point",
 }
 MESSAGE_COLOURS = {
-    "attention dispatch": "#c9962e",
-    "attention return": "#8d6a1c",
-    "collective": "#7a86c8",
-    "point to point": "#c978a8",
+    "attention dispatch": "#c6ca50",
+    "attention return": "#929100",
+    "collective": "#7a8dff",
+    "point to point": "#b57abc",
 }
 LABEL_COLOURS = {
     **{PART_NAMES[part]: colour for part, colour in PART_COLOURS.items()},
     **MESSAGE_COLOURS,
 }
-PHASE_COLOURS = {"forward": "#2f6db3", "backward": "#d6455d", "recompute": "#3f9c8a"}
+PHASE_COLOURS = {"forward": "#1157bf", "backward": "#bc2c44", "recompute": "#2d8d6a"}
 BUBBLE_COLOURS = {"warm-up": "#c9b3da", "steady": "#9a6fb8", "cool-down": "#6c4590",
                   "ideal 1F1B": "#e9803f"}
 MEMORY_COLOURS = {
-    "parameters": "#2f6db3",
-    "gradients": "#6ea8dc",
-    "optimizer": "#3f9c8a",
-    "activations": "#d6455d",
-    "communication": "#e3a32f",
-    "attention": "#9a6fb8",
-    "other": "#a3a39c",
+    "parameters": "#1157bf",
+    "gradients": "#70c0ff",
+    "optimizer": "#2d8d6a",
+    "activations": "#bc2c44",
+    "communication": "#f3c68a",
+    "attention": "#6c4b94",
+    "other": "#97a8ab",
 }
-OTHER_COLOUR, RECORDED_COLOUR = "#a3a39c", "#667085"
-RUN_COLOURS = ("#8a94a6", "#b8508f", "#5c9e3f", "#c98a1b", "#3f9c8a", "#9a6fb8")
+OTHER_COLOUR, RECORDED_COLOUR = PART_COLOURS["other"], "#667085"
+RUN_COLOURS = ("#8a94a6", "#84436d", "#929100", "#c78853", "#2d8d6a", "#7a8dff")
 # Okabe and Ito's: whoever is colour-blind tells them apart, too.
 RANK_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442",
                 "#222222")

@@ -228,9 +228,10 @@ def test_parts_of_the_picture_sum_to_the_step(run_folder):
 def test_heat_maps(run_folder):
     choices, frame = figures_time.heat_maps(study(run_folder))
     assert list(choices)[0] == "computing" and "data-parallel wait" in choices
+    assert "no core" not in choices  # it is zero
     assert frame.loc[frame["rank"] == 0, "busy"].tolist() == pytest.approx([71e-9] * 2)
     cells = columns(choices["computing"])  # what a reader is told of rank 0
-    assert cells["of_row"][:2] == ["rank 0"] * 2
+    assert cells["of_row"][:2] == ["rank 0 · node · data 0"] * 2
     assert cells["seconds"][:2] == pytest.approx([71e-9] * 2, rel=1e-6)
 
 

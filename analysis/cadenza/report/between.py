@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from cadenza.report.blocks import Table
+from cadenza.report.places import places
 from cadenza.study import Study
 from cadenza.summary import between_steps_said
 from cadenza.time.between import CAUSE_NAMES, CAUSES
@@ -20,9 +21,10 @@ def between_table(study: Study, name: str) -> Table | None:
     sums = study.steady_between.groupby("rank")[["window", *CAUSES]].sum() / 1e9
     causes = [cause for cause in CAUSES if sums[cause].any()]
     shown = sums.nlargest(_RANKS, "window").sort_index()
-    rows = [[str(rank), *(seconds(row[cause]) for cause in ("window", *causes))]
+    where = places(study)
+    rows = [[str(rank), where[rank], *(seconds(row[cause]) for cause in ("window", *causes))]
             for rank, row in shown.iterrows()]
     more = f" Of {len(sums)} ranks those with the most time." if len(sums) > len(shown) else ""
     return Table(f"{name}: between {len(study.steady_steps)} steps",
-                 ["rank", "all", *(CAUSE_NAMES[cause] for cause in causes)], rows,
-                 numbers=set(range(1, len(causes) + 2)), note=said + more)
+                 ["rank", "where", "all", *(CAUSE_NAMES[cause] for cause in causes)], rows,
+                 numbers={0, *range(2, len(causes) + 3)}, note=said + more)

@@ -8,8 +8,9 @@ import pandas as pd
 from cadenza.causes.stragglers import LATE
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_compare import critical_path, path_label, what_if
+from cadenza.report.places import clock, places
 from cadenza.study import Study
-from cadenza.words import number, ranks_of, seconds, share
+from cadenza.words import NONE, number, ranks_of, seconds, share
 
 _HOSTS, _STEPS, _SHARES = 4, 6, 10
 _WORDS = {"gap": "nothing recorded", "host": "work of the host"}  # kinds of a critical path
@@ -23,23 +24,40 @@ def straggler_tables(runs: list[tuple[Study, str]]) -> list[Table]:
 
 
 def _verdicts(study: Study, name: str) -> Table:
-    rows = [[share(row.saves), str(row.kind), ranks_of(row.members), ", ".join(row.hosts[:_HOSTS]),
-             str(row.cause), str(row.phase) or "all", str(row.trend), str(row.since_step)]
+    where = places(study)
+    rows = [[share(row.saves), str(row.kind), ranks_of(row.members), _where(row, where),
+             str(row.cause), str(row.phase) or "all", str(row.trend),
+             _step(study, row.since_step)]
             for row in study.verdicts.itertuples()]
-    columns = ["saves", "what", "ranks", "host", "cause", "phase", "when", "since step"]
-    return Table(f"{name}: what a repair saves", columns, rows, numbers={0, 7}, wide=True,
+    columns = ["saves", "what", "ranks", "where", "cause", "phase", "when", "since step"]
+    return Table(f"{name}: what a repair saves", columns, rows, numbers={0}, wide=True,
                  note="Each with those above it repaired: the sum is what all repairs save.")
+
+
+def _step(study: Study, step: int) -> str:
+    """Its number and, in a real run, about when it began."""
+    time = clock(study, step)
+    return str(step) if time == NONE else f"{step} ({time} UTC)"
+
+
+def _where(row: tuple, where: dict[int, str]) -> str:
+    """Of one rank its place, of several their hosts."""
+    if len(row.members) == 1 and row.members[0] in where:
+        return where[row.members[0]]
+    return ", ".join(row.hosts[:_HOSTS])
 
 
 def _by_phase(study: Study, name: str) -> Table:
     frame = study.steady(study.stragglers)
     frame = frame[frame["why"].isin(LATE)]
     frame = frame.sort_values("late_seconds", ascending=False, kind="stable")
-    rows = [[str(row.step), str(row.phase), str(row.rank), seconds(row.seconds),
-             seconds(row.late_seconds), number(row.score, ".2f"), str(row.explanation)]
+    where = places(study)
+    rows = [[_step(study, row.step), str(row.phase), str(row.rank), where[row.rank],
+             seconds(row.seconds), seconds(row.late_seconds), number(row.score, ".2f"),
+             str(row.explanation)]
             for row in frame.head(_STEPS).itertuples()]
-    columns = ["step", "phase", "rank", "computed", "late by", "score", "why"]
-    return Table(f"{name}: the largest delays", columns, rows, numbers={0, 2, 3, 4, 5}, wide=True,
+    columns = ["step", "phase", "rank", "where", "computed", "late by", "score", "why"]
+    return Table(f"{name}: the largest delays", columns, rows, numbers={2, 4, 5, 6}, wide=True,
                  note="Score: the usual time / the rank's own; below 0.75 is commonly called a "
                       "straggler.")
 
@@ -97,8 +115,9 @@ def _operations(study: Study, name: str) -> Table:
     path[keys[1:]] = path[keys[1:]].astype(str)
     sums = path.groupby(keys)["seconds"].agg(["sum", "size"]).reset_index()
     sums = sums.sort_values("sum", ascending=False, kind="stable").head(_SHARES)
-    rows = [[str(row["name"]), str(row["phase"]), str(row["rank"]), str(row["size"]),
-             seconds(row["sum"])] for row in sums.to_dict("records")]
-    columns = ["operation", "phase", "rank", "times", "seconds"]
+    where = places(study)
+    rows = [[str(row["name"]), str(row["phase"]), str(row["rank"]), where[row["rank"]],
+             str(row["size"]), seconds(row["sum"])] for row in sums.to_dict("records")]
+    columns = ["operation", "phase", "rank", "where", "times", "seconds"]
     title = f"{name}, step {study.typical_step}: the longest operations on the path"
-    return Table(title, columns, rows, numbers={2, 3, 4})
+    return Table(title, columns, rows, numbers={2, 4, 5})

@@ -8,6 +8,7 @@ import pandas as pd
 
 from cadenza.colours import OTHER_COLOUR, PHASE_COLOURS
 from cadenza.report import style
+from cadenza.report.places import rank_labels
 from cadenza.report.style import Plot
 from cadenza.study import Study
 from cadenza.time.imbalance import layer_shares
@@ -53,23 +54,25 @@ def plan_by_tick(study: Study) -> tuple[dict[str, Plot], pd.DataFrame] | None:
     frame, values = found
     figures = {
         title: _servers(frame.pivot_table(index="server", columns="tick", values=column,
-                                          aggfunc="sum"), title, unit)
+                                          aggfunc="sum"), title, unit, rank_labels(study))
         for column, (title, unit) in values.items()
     }
     return figures, frame
 
 
-def _servers(table: pd.DataFrame, title: str, unit: str) -> Plot:
+def _servers(table: pd.DataFrame, title: str, unit: str, places: dict[int, str]) -> Plot:
     """A heat map; a bar per server where there is one tick, so that small differences are seen."""
     labels = [f"rank {server}" for server in table.index]
+    who = list(map(places.get, table.index))
     if table.shape[1] > 1:
         return style.heat_map(
             labels, [str(tick) for tick in table.columns], table.to_numpy(float), x="tick",
-            unit=unit, text=f"@of_row, tick @of_column<br>{title} @{{value}}{{{unit or '_'}}}")
+            unit=unit, who=who,
+            text=f"@of_row, tick @of_column<br>{title} @{{value}}{{{unit or '_'}}}")
     made = style.figure(style.row_height(len(table), 30, 160, 480),
                         f"{title}, {unit}" if unit else title, x_unit="s" if unit == "s" else "")
     values = table.iloc[:, 0]
-    data = style.source(at=np.arange(len(table)), begin=0 * values, value=values, who=labels)
+    data = style.source(at=np.arange(len(table)), begin=0 * values, value=values, who=who)
     style.bars(made, data, "begin", "value", PHASE_COLOURS["forward"])
     style.hover(made, f"@who<br>{title} @{{value}}{{{unit or '_'}}}")
     style.rank_rows(made, labels)
@@ -102,8 +105,9 @@ def tasks_by_document(study: Study) -> tuple[Plot, pd.DataFrame] | None:
     plans = plans.assign(cost=plans["cost"] * layer_shares(plans))
     cost = plans.groupby(["document", "server"])["cost"].sum().unstack(fill_value=0.0)
     cost = cost.loc[cost.sum(axis=1).sort_values(ascending=False).index[:_DOCUMENTS]]
+    who = list(map(rank_labels(study).get, cost.columns))
     made = style.heat_map(
         [f"rank {server}" for server in cost.columns], [str(name) for name in cost.index],
         cost.where(cost > 0).to_numpy().T, x="document, the most expensive first", unit="FLOP",
-        sizes=(180, 480), text="document @of_column on @of_row<br>@{value}{FLOP}")
+        sizes=(180, 480), who=who, text="document @of_column on @of_row<br>@{value}{FLOP}")
     return made, cost.stack().rename("cost").reset_index()

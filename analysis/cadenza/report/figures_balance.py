@@ -8,6 +8,7 @@ import pandas as pd
 
 from cadenza.colours import PHASE_COLOURS
 from cadenza.report import style
+from cadenza.report.places import rank_labels
 from cadenza.report.style import Plot
 from cadenza.study import Study
 
@@ -26,14 +27,16 @@ def work_by_stage(study: Study) -> tuple[dict[str, Plot], pd.DataFrame]:
     frame = work.groupby(["phase", "rank", "stage"], as_index=False, observed=True)["seconds"].sum()
     frame["seconds"] /= frame["phase"].astype(str).map(passes).astype(float)
     phases = [phase for phase in PHASE_COLOURS if phase in set(frame["phase"])]
-    return {phase: _heat_map(frame[frame["phase"] == phase]) for phase in phases}, frame
+    who = rank_labels(study)
+    return {phase: _heat_map(frame[frame["phase"] == phase], who) for phase in phases}, frame
 
 
-def _heat_map(frame: pd.DataFrame) -> Plot:
+def _heat_map(frame: pd.DataFrame, who: dict[int, str]) -> Plot:
     table = frame.pivot(index="rank", columns="stage", values="seconds").fillna(0.0)
     return style.heat_map(
         [f"rank {rank}" for rank in table.index], [str(stage) for stage in table.columns],
         table.to_numpy(), x="stage", unit="s",
+        who=list(map(who.get, table.index)),
         text="@of_row, stage @of_column<br>@{value}{s} a layer")
 
 

@@ -14,7 +14,8 @@ from cadenza.colours import (
 )
 from cadenza.comparison import waterfall
 from cadenza.report import style
-from cadenza.report.style import GAP, INK, Plot
+from cadenza.report.places import rank_labels
+from cadenza.report.style import INK, Plot
 from cadenza.study import Study
 from cadenza.words import change, seconds
 
@@ -71,7 +72,7 @@ def _named_bars(rows: pd.DataFrame, text: str) -> Plot:
     style.hover(made, text, [style.bars(made, data, "begin", "end", "colour")])
     most = rows["end"].max()
     inside = (rows["end"] > 0.6 * most) & (rows["end"] - rows["begin"] > 0.4 * most)
-    for here, align, offset, ink in ((inside, "right", -6, GAP), (~inside, "left", 6, INK)):
+    for here, align, offset, ink in ((inside, "right", -6, "#ffffff"), (~inside, "left", 6, INK)):
         mine = style.source(at=np.flatnonzero(here), end=rows["end"][here],
                             told=rows["told"][here])
         made.text("end", "at", "told", source=mine, x_offset=offset, text_align=align,
@@ -99,15 +100,17 @@ def critical_path(study: Study) -> tuple[Plot, pd.DataFrame]:
     origin = int(frame["begin_ns"].min())
     longest = frame.assign(ns=frame["end_ns"] - frame["begin_ns"]).groupby("rank")["ns"].sum()
     kept = sorted(longest.sort_values(ascending=False).index[:_PATH_RANKS])
+    who = rank_labels(study)
     row = {rank: index for index, rank in enumerate(kept)}
     shown = frame[frame["rank"].isin(kept)]
     made = style.figure(style.row_height(len(kept), 26, 130), "seconds of the step", x_unit="s")
     for label, part in shown.groupby("label"):
         begin, end = (part[name] - origin for name in ("begin_ns", "end_ns"))
         data = style.source(at=part["rank"].map(row), begin=begin / 1e9, end=end / 1e9,
-                            rank=part["rank"], what=part["name"], seconds=(end - begin) / 1e9)
+                            who=part["rank"].map(who), what=part["name"],
+                            seconds=(end - begin) / 1e9)
         style.bars(made, data, "begin", "end", LABEL_COLOURS.get(label, OTHER_COLOUR), name=label)
-    style.hover(made, "rank @rank: $name<br>@what, @{seconds}{s}")
+    style.hover(made, "$name<br>@what, @{seconds}{s}<br>@who")
     style.rank_rows(made, [f"rank {rank}" for rank in kept])
     made.x_range.start = 0
     return made, frame

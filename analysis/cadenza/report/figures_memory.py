@@ -8,6 +8,7 @@ import pandas as pd
 
 from cadenza.colours import MEMORY_COLOURS
 from cadenza.report import style
+from cadenza.report.places import rank_labels
 from cadenza.report.style import GAP, INK, Plot
 from cadenza.study import Study
 
@@ -30,7 +31,8 @@ def memory_by_rank(study: Study) -> tuple[Plot, pd.DataFrame] | None:
     kinds = [kind for kind in MEMORY_COLOURS if kind in peaks and peaks[kind].max() > 0]
     parts = {kind: peaks[kind].to_numpy() for kind in kinds}
     made = style.stacked([f"rank {rank}" for rank in peaks.index], peaks.index, parts,
-                         MEMORY_COLOURS, unit, "", f"@{{value}}{{{unit}}}")
+                         MEMORY_COLOURS, unit, "", f"@{{value}}{{{unit}}}",
+                         list(map(rank_labels(study).get, peaks.index)))
     many, total = len(peaks) > style.ROW_LABELS, peaks["total"]
     data = style.source(rank=peaks.index, row=np.arange(len(peaks)), total=total)
     drawn = made.step("rank", "total", source=data, mode="center", line_width=1.5,

@@ -9,6 +9,7 @@ import pandas as pd
 from cadenza.colours import BUBBLE_COLOURS, LABEL_COLOURS, PART_NAMES, RUN_COLOURS
 from cadenza.time.parts import BUSY, LOST, PARTS
 from cadenza.report import style
+from cadenza.report.places import rank_labels
 from cadenza.report.style import Plot
 from cadenza.study import Study
 
@@ -35,12 +36,14 @@ def parts_by_rank(study: Study) -> tuple[Plot, pd.DataFrame]:
     frame = study.steady(study.parts).groupby("rank")[list(PARTS)].mean() / 1e9
     parts = {PART_NAMES[part]: frame[part].to_numpy() for part in PARTS if frame[part].any()}
     made = style.stacked([f"rank {rank}" for rank in frame.index], frame.index, parts,
-                         LABEL_COLOURS, "seconds of a step", "s", "@{value}{s}, @{share}{%}")
+                         LABEL_COLOURS, "seconds of a step", "s", "@{value}{s}, @{share}{%}",
+                         list(map(rank_labels(study).get, frame.index)))
     return made, frame.reset_index()
 
 
 def heat_maps(study: Study) -> tuple[dict[str, Plot], pd.DataFrame]:
-    """Rank by step, a picture for the whole step's time, for computing, and for each wait.
+    """Rank by step, a picture for the whole step's time, for computing, and for each wait that
+    there is.
 
     Frame: rank, step, window, busy and WAITS, in seconds.
     """
@@ -53,11 +56,15 @@ def heat_maps(study: Study) -> tuple[dict[str, Plot], pd.DataFrame]:
         frame[name] = parts[name] / 1e9
     titles = {"busy": "computing", "core attention": "core attention",
               **{name: PART_NAMES[name] for name in WAITS}, "window": "step time"}
-    made = {title: _heat_map(frame, name, title, study.seconds) for name, title in titles.items()}
+    who = rank_labels(study)
+    made = {title: _heat_map(frame, name, title, study.seconds, who)
+            for name, title in titles.items() if frame[name].any()}
     return made, frame
 
 
-def _heat_map(frame: pd.DataFrame, column: str, title: str, step_seconds: float) -> Plot:
+def _heat_map(
+    frame: pd.DataFrame, column: str, title: str, step_seconds: float, who: dict[int, str]
+) -> Plot:
     """Seconds above or below the median, so that hundreds of nearly equal ranks can be told apart.
 
     The colours reach to the largest difference but for one cell in two hundred, and to a hundredth
@@ -71,7 +78,7 @@ def _heat_map(frame: pd.DataFrame, column: str, title: str, step_seconds: float)
         [f"rank {rank}" for rank in table.index], [str(step) for step in table.columns], off,
         x="step", unit="s", text=f"@of_row, step @of_column<br>{title} @{{seconds}}{{s}}",
         least=-reach, most=reach, sizes=(160, 520), diverging=True, name=title,
-        seconds=values.ravel(),
+        who=list(map(who.get, table.index)), seconds=values.ravel(),
     )
 
 

@@ -14,6 +14,7 @@ from cadenza.processes import mapped
 from cadenza.timeline.panels import Panel, panel
 from cadenza.time.parts import BUSY
 from cadenza.report import style
+from cadenza.report.places import rank_labels
 from cadenza.report.style import Plot
 from cadenza.study import Study
 from cadenza.time.typical import typical
@@ -74,8 +75,9 @@ def timelines(study: Study, longest_ns: int) -> dict[str, Plot]:
     study.step_pieces(step)  # of which most of the pictures are
     which = [(step, ranks) for _, step, ranks in wanted]
     panels = mapped(partial(_panel, study, longest_ns, most), which, study.run.event_count)
-    return {label: _drawn(made_of, longest_ns)
-            for (label, *_), made_of in zip(wanted, panels, strict=True)}
+    who = rank_labels(study)
+    return {label: _drawn(made_of, longest_ns, [who[rank] for rank in ranks])
+            for (label, _, ranks), made_of in zip(wanted, panels, strict=True)}
 
 
 def rank_sets(study: Study) -> list[list[int]]:
@@ -105,20 +107,23 @@ def _panel(study: Study, longest_ns: int, most: int, which: tuple[int, list[int]
     return panel(study, step, max(1.0, longest_ns / _COLUMNS), ranks, most)
 
 
-def _drawn(made_of: Panel, longest_ns: int) -> Plot:
-    """A step of some ranks: what each does above, its messages beneath."""
+def _drawn(made_of: Panel, longest_ns: int, who: list[str]) -> Plot:
+    """A step of some ranks: what each does above, its messages beneath.
+
+    @param who  what a pointer shows of each rank
+    """
     rows = len(made_of.labels)
     made = style.figure(max(170, 58 + 46 * rows), "seconds of the step", x_unit="s")
     what, texts = pd.factorize(made_of.bars["what"])
     for (lane, label), bars in made_of.bars.assign(what=what).groupby(["lane", "label"],
                                                                       sort=False):
         centre, height = _LANES[str(lane)]
-        data = style.source(at=bars["row"] + centre, begin=bars["begin_ns"] / 1e9,
+        data = style.source(at=bars["row"] + centre, row=bars["row"], begin=bars["begin_ns"] / 1e9,
                             what=bars["what"], seconds=(bars["end_ns"] - bars["begin_ns"]) / 1e9)
         style.bars(made, data, "begin", stack("begin", "seconds"), LABEL_COLOURS[str(label)],
                    width=height, name=label)
-    style.hover(made, "<b>$name</b> @{seconds}{s}<br>@{what}{_}<br>from @{begin}{s}",
-                words={"what": [text or "several" for text in texts]})
+    style.hover(made, "<b>$name</b> @{seconds}{s}<br>@{what}{_}<br>from @{begin}{s}<br>@{row}{_}",
+                words={"what": [text or "several" for text in texts], "row": who})
     style.rank_rows(made, [label.split(" · ")[0] for label in made_of.labels])
     made.x_range = Range1d(0, max(longest_ns, made_of.duration_ns) / 1e9)
     return made

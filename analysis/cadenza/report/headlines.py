@@ -61,9 +61,10 @@ def _lost(study: Study) -> str:
         return "Ranks compute almost all the time."
     largest = str(lost.idxmax())
     whole, most, name = share(lost.sum()), share(lost[largest]), PART_NAMES[largest]
+    why = "because computations had no core" if largest == "no_core" else f"to {name}"
     if most == whole:
-        return f"{whole} of the ranks' time is lost to {name}."
-    return f"{whole} of the ranks' time is lost, mainly to {name} ({most})."
+        return f"{whole} of the ranks' time is lost {why}."
+    return f"{whole} of the ranks' time is lost, mainly {why} ({most})."
 
 
 def _gain(study: Study) -> str:

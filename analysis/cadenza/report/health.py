@@ -7,6 +7,7 @@ from cadenza.checks import clock_errors
 from cadenza.facts import facts, of_trace
 from cadenza.read.run import Run
 from cadenza.report.blocks import Table
+from cadenza.report.places import started
 from cadenza.study import Study
 from cadenza.time.efficiency import efficiency_of_run
 from cadenza.words import NONE, number, seconds, share
@@ -27,19 +28,20 @@ _RATES = {
 }
 
 
-def overview(summaries: list[dict], names: list[str]) -> Table:
+def overview(studies: list[Study], names: list[str], summaries: list[dict]) -> Table:
     """A column per run, a row per fact."""
-    columns = [dict([*facts(summary), *_origin(summary)]) for summary in summaries]
+    columns = [dict([*facts(summary), *_origin(study, summary)])
+               for study, summary in zip(studies, summaries, strict=True)]
     rows = [[key, *(column[key] for column in columns)] for key in columns[0]]
     return Table("Runs", ["", *names], rows, wide=len(names) > 1)
 
 
-def _origin(summary: dict) -> list[tuple[str, str]]:
+def _origin(study: Study, summary: dict) -> list[tuple[str, str]]:
     revision = f" ({summary['code_revision']})" if summary["code_revision"] else ""
     return [
         ("made by", f"{summary['producer']}, version {summary['code_version']}{revision}"),
         ("build", str(summary["build"] or NONE)),
-        ("started", str(summary["created_utc"] or NONE)),
+        ("started", started(study)),
         ("folder", summary["path"]),
     ]
 

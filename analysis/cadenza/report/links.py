@@ -7,6 +7,7 @@ from cadenza.links.facts import verdict
 from cadenza.links.slow import groups, links
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_links import communication
+from cadenza.report.places import places
 from cadenza.study import Study
 from cadenza.words import byte_count, byte_rate, number, ranks_of, seconds
 
@@ -28,13 +29,15 @@ def link_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
 
 def _link_tables(study: Study, name: str, note: str) -> list[Table]:
     pairs, of_groups = links(study.pair_times), groups(study.group_times)
-    rows = [[f"{row.low}-{row.high}", byte_count(row.bytes), seconds(row.seconds),
-             byte_rate(row.achieved), byte_rate(row.usual), number(row.share, ".2f")]
+    where = places(study, coordinates=False)
+    rows = [[f"{row.low}-{row.high}", f"{where[row.low]} – {where[row.high]}",
+             byte_count(row.bytes), seconds(row.seconds), byte_rate(row.achieved),
+             byte_rate(row.usual), number(row.share, ".2f")]
             for row in pairs.head(_SHOWN).itertuples()]
-    columns = ["link", "bytes", "moving", "rate", "usual", "share"]
+    columns = ["link", "where", "bytes", "moving", "rate", "usual", "share"]
     over = f"sums over {len(study.steady_steps)} steps"
     title = f"{name}: links, slowest first ({len(pairs)} in all); {over}"
-    made = [Table(title, columns, rows, {1, 2, 3, 4, 5})]
+    made = [Table(title, columns, rows, {2, 3, 4, 5, 6})]
     rows = [[ranks_of(row.members), byte_count(row.bytes), seconds(row.seconds),
              seconds(row.usual_seconds), number(row.share, ".2f")]
             for row in of_groups.head(_SHOWN).itertuples()]

@@ -33,7 +33,7 @@ def sections(
     known = [(study, name) for study, name in runs if study.has_events]
     LOG.info("drawing")
     made = [
-        Section("overview", "Overview", "", [health.overview(summaries, names),
+        Section("overview", "Overview", "", [health.overview(studies, names, summaries),
                                              health.health(studies, names, summaries)]),
         Section("steps", "Step times", "From the first rank's start to the last rank's end.",
                 [Figure("Seconds of each step", {"": figures_time.step_times(*_split(runs))[0]},

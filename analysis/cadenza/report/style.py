@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from bokeh.models import (
     BasicTicker, ColorBar, ColumnDataSource, CustomJSHover, CustomJSTickFormatter, FixedTicker,
-    GlyphRenderer, HBar, HoverTool, Line, LinearColorMapper, Range1d, Rect, Scatter, VBar,
+    GlyphRenderer, HBar, HoverTool, Line, LinearColorMapper, NoOverlap, Range1d, Rect, Scatter,
+    VBar,
 )
 from bokeh.palettes import interp_palette
 from bokeh.plotting import figure as empty
@@ -55,14 +56,14 @@ def figure(
     A drag over it zooms along x.
 
     @param x_unit, y_unit  "s" becomes ms, us and so on where it suits
-    @param options         bokeh's: x_axis_type="log", x_range of names, ...
+    @param options         bokeh's: x_axis_type="log", ...
     """
     made = empty(height=height, sizing_mode="stretch_width", toolbar_location=None,
                  tools="xbox_zoom,reset", x_axis_label=x or None, y_axis_label=y or None,
                  **options)
-    for axis, unit, names in ((made.xaxis, x_unit, "x_range"), (made.yaxis, y_unit, "y_range")):
-        if not isinstance(options.get(names), list):
-            axis.formatter = _formatter(unit)
+    for axis, unit in ((made.xaxis, x_unit), (made.yaxis, y_unit)):
+        axis.formatter = _formatter(unit)
+        axis.major_label_policy = NoOverlap(min_distance=8)
     return made
 
 
@@ -125,20 +126,21 @@ def bars(
 
 def stacked(
     labels: list[str], at: Sequence[int], parts: dict[str, np.ndarray], colours: dict[str, str],
-    title: str, unit: str, text: str,
+    title: str, unit: str, text: str, who: list[str],
 ) -> Plot:
     """A bar for each label, of parts one behind the other; upright if there are many.
 
     @param at      numbers of the labels
     @param parts   name -> value for each label
-    @param text    what is shown of a part, @{value} being its value and @{share} that of the bar
+    @param text    what is shown of a part, @{value} being its value and @{share} that of the bar,
+                   beneath `who` it is of
     """
     many = len(labels) > ROW_LABELS
     made = figure(340, "rank", title, y_unit=unit) if many else \
         figure(row_height(len(labels)), title, x_unit=unit)
     ends = np.cumsum(list(parts.values()), axis=0)
     for (name, values), end in zip(parts.items(), ends, strict=True):
-        data = source(at=at if many else np.arange(len(labels)), who=labels, begin=end - values,
+        data = source(at=at if many else np.arange(len(labels)), who=who, begin=end - values,
                       end=end, value=values, share=values / np.maximum(ends[-1], 1e-300))
         bars(made, data, "begin", "end", colours[name], upright=many, name=name,
              width=1.0 if many else 0.7)
@@ -156,11 +158,12 @@ def stacked(
 def heat_map(
     rows: list[str], columns: list[str], values: np.ndarray, *, x: str, unit: str, text: str,
     y: str = "", least: float = 0.0, most: float | None = None, sizes: tuple[int, int] = (160, 480),
-    diverging: bool = False, name: str = "", **told: Sequence,
+    diverging: bool = False, name: str = "", who: list[str] | None = None, **told: Sequence,
 ) -> Plot:
     """A cell for each value; none for NaN.
 
     @param values  [rows, columns]
+    @param who     what a pointer shows of a row; default: its label
     @param told    more columns for `text`, one value for each cell, in the order of `values`
     @param sizes   the least and the largest height
     """
@@ -170,7 +173,7 @@ def heat_map(
     known = ~np.isnan(flat)
     told = {key: np.asarray(more)[known] for key, more in told.items()}
     data = source(row=row.ravel()[known], column=column.ravel()[known], value=flat[known],
-                  of_row=np.array(rows, object)[row.ravel()[known]],
+                  of_row=np.array(who or rows, object)[row.ravel()[known]],
                   of_column=np.array(columns, object)[column.ravel()[known]], **told)
     mapper = LinearColorMapper(_DIVERGING if diverging else _SEQUENTIAL, low=least, high=most)
     few = len(rows) <= 64

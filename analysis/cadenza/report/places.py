@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a rank is and when a step was: what somebody needs who goes and looks."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from cadenza.study import Study
+from cadenza.words import NONE
+
+COORDINATES = ("data", "pipeline", "tensor", "context")
+_HOST_DEVICES = ("", "host", "OpenMP", "Serial", "Threads")  # a rank's device that is no GPU
+
+
+def places(study: Study, coordinates: bool = True) -> dict[int, str]:
+    """Per rank its host, its GPU, and, if wanted, its coordinates of which the run has more than
+    one; of an attention server, which has no coordinates, its number.
+
+    A GPU has the number of the rank on its host.
+    """
+    ranks = study.ranks
+    several = [name for name in COORDINATES if ranks[name].nunique() > 1]
+    found = {}
+    for row in ranks.to_dict("records"):
+        parts = [str(row["host"])]
+        if row["device"] not in _HOST_DEVICES:
+            parts.append(f"GPU {row['local_rank']} ({row['device']})")
+        server = row["role"] == "attention_server"
+        at = [f"server {row['server']}"] if server else [f"{name} {row[name]}" for name in several]
+        parts += [", ".join(at)] if coordinates and at else []
+        found[int(row["rank"])] = " · ".join(parts)
+    return found
+
+
+def rank_labels(study: Study) -> dict[int, str]:
+    """ "rank 3 · node-00001 · GPU 3 (h200) · data 1": what a pointer shows of a rank."""
+    return {rank: f"rank {rank} · {place}" for rank, place in places(study).items()}
+
+
+def started(study: Study) -> str:
+    """Date and time, UTC."""
+    begin = _begin(study)
+    return NONE if begin is None else f"{begin:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def clock(study: Study, step: int) -> str:
+    """About when a step of a real run began, UTC: the run's start and what its steps took until
+    then. Simulated steps have no such time."""
+    begin, times = _begin(study), study.step_times.set_index("step")["begin_ns"]
+    if begin is None or study.run.info["producer"] == "simulator" or step not in times.index:
+        return NONE
+    since = timedelta(seconds=float(times[step] - times.iloc[0]) / 1e9)
+    return f"{begin + since:%m-%d %H:%M:%S}"
+
+
+def _begin(study: Study) -> datetime | None:
+    try:
+        begin = datetime.strptime(study.run.info["created_utc"], "%Y%m%dT%H%M%SZ")
+    except (TypeError, ValueError):
+        return None
+    return begin.replace(tzinfo=timezone.utc)
