@@ -23,6 +23,9 @@ from cadenza.report import (
     figures_time,
     figures_timeline,
     headlines,
+    places,
+    ranking,
+    tree,
     write_report,
 )
 
@@ -72,9 +75,10 @@ def test_the_page_needs_nothing_else(page):
 def test_every_section_is_there(page):
     found = re.findall(r'<section id="([a-z-]+)">', page)
     assert found == ["overview", "steps", "comparison", "time", "heat", "stragglers", "what-if",
-                     "path", "timeline", "memory", "attention", "plan", "efficiency"]
+                     "system", "path", "timeline", "memory", "attention", "plan", "efficiency"]
     drawn = scripts(page, "")
-    assert len(drawn) > 20 and all(json.loads(one)["doc"]["roots"] for one in drawn)
+    drawn = [one for one in map(json.loads, drawn) if "job" not in one]  # but for the trees
+    assert len(drawn) > 20 and all(one["doc"]["roots"] for one in drawn)
 
 
 def test_a_run_with_stages_shows_their_balance(tmp_path):
@@ -305,3 +309,64 @@ def test_plan_and_roofline(tmp_path):
 def test_where_the_page_goes(tmp_path):
     assert default_output([tmp_path / "a"]) == tmp_path / "a" / "report.html"
     assert default_output([tmp_path / "a", tmp_path / "b"]) == tmp_path / "report.html"
+
+
+def test_where_ranks_are_and_when_steps_were(tmp_path):
+    """Four ranks of two pipelines: the coordinates of which there is more than one; a step that
+    begins two seconds after the first."""
+    ranks = [Rank(r, *steps_of([(DENSE, 0, 50)], 2), place=(0, r // 2, r % 2)) for r in range(4)]
+    one = study(write_run(tmp_path / "a", ranks))
+    one.run.info["created_utc"] = "20261231T235959Z"
+    assert places.places(one)[3] == "node · pipeline 1, tensor 1"
+    assert places.places(one, coordinates=False)[3] == "node"
+    one.ranks["device"] = "H100"
+    assert places.rank_labels(one)[2] == "rank 2 · node · GPU 2 (H100) · pipeline 1, tensor 0"
+    assert places.started(one) == "2026-12-31 23:59:59 UTC"
+    one.step_times["begin_ns"] = [0, 2 * 10**9]
+    assert [places.clock(one, step) for step in (0, 1)] == ["12-31 23:59:59", "01-01 00:00:01"]
+    assert places.clock(one, 7) == "-"
+
+
+def test_the_tree_has_all_time(tmp_path):
+    ranks = [Rank(r, *steps_of([(ATTENTION, 0, 30 + 10 * r), (DENSE, 50, 90)])) for r in range(3)]
+    one = study(write_run(tmp_path / "a", ranks))
+    made = tree.system_tree(one, "a")
+    data = json.loads(gzip.decompress(base64.b64decode(made.data)))
+    assert [name for host, mine in data["nodes"] for name in mine] == [0, 1, 2]
+    values = dict(zip(made.metrics, data["metrics"], strict=True))
+    assert not {"no core", "bytes sent"} & set(values)  # they are zero
+    assert values["highest memory"]["unit"] == "B"
+    whole = [sum(lane[str(r)] for lane in values["step time"]["lanes"].values()) for r in range(3)]
+    assert whole == pytest.approx([100e-9] * 3)
+    assert values["core attention"]["lanes"] == {
+        "compute": {str(r): pytest.approx((30 + 10 * r) * 1e-9) for r in range(3)}}
+
+
+def test_of_many_runs_few_are_in_detail(tmp_path):
+    """Runs of five speeds: a row for each, the fastest first; figures of the first, the fastest and
+    the slowest."""
+    attends = (60, 90, 30, 70, 50)
+    runs = []
+    for number, ns in enumerate(attends):
+        steps = [(s, s * (ns + 10), (s + 1) * (ns + 10)) for s in range(3)]
+        events = [(s, ATTENTION, b, e - 10) for s, b, e in steps]
+        runs.append(cadenza.open(write_run(tmp_path / f"run{number}", [Rank(0, events, steps)])))
+    assert ranking.detailed([cadenza.Study(run) for run in runs]) == [0, 1, 2]
+    assert ranking.detailed([cadenza.Study(run) for run in runs[:4]]) == [0, 1, 2, 3]
+    write_report(runs, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    table = page.split('<section id="ranking">')[1].split("</section>")[0]
+    order = re.findall(r">[^<]*run(\d)</td>", table)
+    assert order == ["2", "4", "0", "3", "1"]
+    assert "70 ns" in table and "14.3%" in table  # 10 of run 0's 70 ns are lost
+    times = page.split('<section id="time">')[1].split("</section>")[0]
+    assert re.findall(r"<h3>[^<]*run(\d)</h3>", times) == ["0", "1", "2"]
+
+
+def test_lost_time_is_said_in_words(tmp_path):
+    """Of 100 ns a rank computes 90, for 60 of which it has no core."""
+    events, steps = steps_of([(DENSE, 0, 90, {"still_ns": 60})], 3)
+    (line,) = headlines.headlines([study(write_run(tmp_path / "a", [Rank(0, events, steps)]))],
+                                  ["a"], [])
+    assert "70.0% of the ranks' time is lost, mainly because computations had no core (60.0%)." \
+        in line.text

@@ -58,11 +58,26 @@ class Table:
 
 
 @dataclass
+class Tree:
+    """A table that unfolds, of one of `metrics`, which the reader chooses; templates/tree.js."""
+
+    title: str
+    metrics: list[str]
+    data: str  # packed() JSON: job, nodes [(host, ranks)], ranks {rank: place}, metrics [{unit,
+    # lanes {lane: {rank: value}}}]
+    note: str = ""
+    wide: bool = True
+
+
+Block = Figure | Table | Tree
+
+
+@dataclass
 class Section:
     anchor: str
     title: str
     intro: str
-    blocks: list[Figure | Table | None]
+    blocks: list[Block | None]
     legend: list[tuple[str, str]] = field(default_factory=list)  # (label, colour)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,8 @@ from cadenza.files import written
 from cadenza.log import LOG
 from cadenza.timeline.panels import choose_step
 from cadenza.report import headlines, sections
-from cadenza.report.blocks import packed
+from cadenza.report.blocks import Section, packed
+from cadenza.report.ranking import detailed, ranking
 from cadenza.report.style import DARK
 from cadenza.read.run import Run
 from cadenza.study import Study
@@ -45,7 +46,8 @@ def write_report(runs: list[Run], output: Path) -> None:
     """Writes one HTML file that needs nothing else: no network, no other file.
 
     @param runs  one or more; the others are compared with the first. Pictures of one step show the
-                 same step of all, as equal steps have equal documents in most comparisons.
+                 same step of all, as equal steps have equal documents in most comparisons. Of more
+                 than a few, all are in one table and some have figures.
     """
     studies = [_Study(run) for run in runs]
     for study in studies:
@@ -63,15 +65,22 @@ def write_report(runs: list[Run], output: Path) -> None:
         compare(studies[0], study, (names[0], name))
         for study, name in zip(studies[1:], names[1:], strict=True)
     ]
+    title = " and ".join(names) if len(names) < 4 else f"{len(names)} runs"
+    chosen = detailed(studies)
+    ranked = [] if len(chosen) == len(studies) else [
+        Section("ranking", "Ranking", "", [ranking(studies, names, summaries, comparisons)])]
+    studies, names, summaries = ([all_[number] for number in chosen]
+                                 for all_ in (studies, names, summaries))
+    comparisons = [comparisons[number - 1] for number in chosen if number > 0]
     page = _environment().get_template("report.html.j2").render(
-        title=" and ".join(names) if len(names) < 4 else f"{len(names)} runs",
+        title=title,
         experiment=summaries[0]["name"],
         headlines=headlines.headlines(studies, names, comparisons),
-        sections=sections.sections(studies, names, summaries, comparisons),
+        sections=ranked + sections.sections(studies, names, summaries, comparisons),
         dark=Markup(json.dumps(DARK)),
         library=packed(_library()),
         css=Markup(_asset("report.css")),
-        script=Markup(_asset("report.js")),
+        script=Markup(_asset("report.js") + _asset("tree.js")),
     )
     LOG.info("writing %s", output)
     with written(output) as file:

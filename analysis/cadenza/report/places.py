@@ -55,7 +55,8 @@ def clock(study: Study, step: int) -> str:
 
 def _begin(study: Study) -> datetime | None:
     try:
-        begin = datetime.strptime(study.run.info["created_utc"], "%Y%m%dT%H%M%SZ")
-    except (TypeError, ValueError):
+        text = str(study.run.info["created_utc"]).replace("-", "").replace(":", "")
+        begin = datetime.strptime(text, "%Y%m%dT%H%M%SZ")  # either of ISO 8601's forms
+    except ValueError:
         return None
     return begin.replace(tzinfo=timezone.utc)

@@ -17,6 +17,7 @@ from cadenza.report.blocks import Figure, Section, Table
 from cadenza.report.comparisons import comparison_blocks
 from cadenza.report.figures_timeline import timelines
 from cadenza.report.style import Plot
+from cadenza.report.tree import system_tree
 from cadenza.study import Study
 from cadenza.words import byte_count, change, number, role_name, seconds
 
@@ -53,6 +54,7 @@ def sections(
         Section("stragglers", "Stragglers", _STRAGGLERS, causes.straggler_tables(known)),
         Section("links", "Links", _LINKS, links.link_blocks(known)),
         Section("what-if", "What if", _WHAT_IF, causes.what_if_blocks(known)),
+        Section("system", "System", _SYSTEM, [system_tree(study, name) for study, name in runs]),
         _with_legend("path", "Critical path", _PATH, causes.path_blocks(known), LABEL_COLOURS),
         _with_legend("timeline", "Timeline", _TIMELINE, _timelines(known), LABEL_COLOURS),
         _with_legend("memory", "Memory", _MEMORY, _memory(runs), MEMORY_COLOURS),
@@ -207,6 +209,10 @@ _LINKS = (
 _WHAT_IF = (
     "Each step is replayed with changed durations and the same dependencies. Bars are means over "
     "steps, largest saving first. The first bar is the recorded step."
+)
+_SYSTEM = (
+    "The job, its nodes, their ranks and what these do: a metric of a step, the mean of all steps "
+    "but warm-up. Mean and largest are of ranks. Waits count as communication."
 )
 _PATH = (
     "The chain of operations and messages that decides how long a step takes: making anything else "

@@ -5,6 +5,7 @@ Screenshots stay in build/report-screenshots, to be looked at.
 """
 
 import re
+import resource
 
 import pytest
 
@@ -36,7 +37,7 @@ DRAWN = """plot => {
 
 @pytest.fixture(scope="module")
 def pages(corpus, tmp_path_factory):
-    """Of two real runs, and of a simulated one with a pipeline."""
+    """Of two real runs, of a simulated one with a pipeline, and of twenty."""
     folder = tmp_path_factory.mktemp("runs")
     changes = {"data": harness.tokens_data(corpus), "run": {"steps": 4},
                "batch": {"tokens": 1024, "microbatch": 256}}
@@ -50,7 +51,11 @@ def pages(corpus, tmp_path_factory):
         folder / "simulated.yaml", harness.merged(changes, {"parallel": {"data": 2, "pipeline": 2}})
     )
     harness.run_well(1, ["simulate", experiment, "--trace", "full", "--output", folder / "sim"])
-    arguments = {"real": runs, "simulated": [folder / "sim"]}
+    many = [folder / f"many/{number}" for number in range(20)]
+    for number, run in enumerate(many):
+        harness.run_well(1, ["simulate", experiment, "--trace", "full", "--output", run, "--set",
+                             "run.steps=2", "--set", f"seed={number + 1}"])
+    arguments = {"real": runs, "simulated": [folder / "sim"], "many": many}
     for name, shown in arguments.items():
         words = ["report", *shown, "--output", folder / f"{name}.html"]
         assert cli.main([str(word) for word in words]) == 0
@@ -76,12 +81,13 @@ def opened(browser, path, scheme, width):
 @pytest.mark.parametrize(
     ("name", "scheme", "width"),
     [
-        ("real", "light", 1280),
+        ("real", "light", 1400),
         ("real", "light", 390),
-        ("real", "dark", 1280),
+        ("real", "dark", 1400),
         ("real", "dark", 390),
-        ("simulated", "light", 1280),
+        ("simulated", "light", 1400),
         ("simulated", "dark", 390),
+        ("many", "light", 1400),
     ],
 )
 def test_report_in_a_browser(browser, pages, name, scheme, width):
@@ -93,6 +99,8 @@ def test_report_in_a_browser(browser, pages, name, scheme, width):
     assert page.evaluate(WIDER) == []
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert page.locator(".plot").count() >= 8
+    assert page.evaluate("document.documentElement.scrollHeight") < (30_000, 20_000)[width > 500]
+    assert page.locator("#old").is_hidden()
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     light = sum(int(part) for part in paper.strip("rgb()").split(",")) > 3 * 128
     assert light == (scheme == "light")
@@ -147,3 +155,56 @@ def test_a_pointer_shows_numbers_with_units(browser, pages):
     assert re.search(r"rank 0\s*core attention [0-9.]+ [mu]?s, [0-9.]+%", tip.inner_text())
     assert complaints == []
     page.context.close()
+
+
+def test_the_tree_unfolds_and_sums(browser, pages):
+    """Of each metric the ranks sum to the job, and the lanes of a rank to the rank."""
+    page, complaints = opened(browser, pages["simulated"], "light", 390)
+    card = page.locator("#system .card").first
+    rows = """card => [...card.querySelectorAll('tbody tr')]
+        .map(tr => [tr.dataset.path, +tr.dataset.sum])"""
+    assert len(card.evaluate(rows)) == 2  # the job and its node
+    for depth in (1, 2):
+        labels = card.locator("button[aria-expanded=false]")
+        for _ in range(labels.count()):
+            labels.first.click()
+    metrics = card.locator("option").all_inner_texts()
+    assert {"computing", "pipeline bubble", "bytes sent", "highest memory"} <= {*metrics}
+    for metric in metrics:
+        card.locator("select").select_option(metric)
+        sums = dict(card.evaluate(rows))
+        below = {path: [sums[one] for one in sums if one.rpartition("/")[0] == path]
+                 for path in sums}
+        whole = next(iter(sums))
+        assert sums[whole] > 0 and len(below[whole]) == 1
+        for path, parts in below.items():
+            assert not parts or sum(parts) == pytest.approx(sums[path], rel=1e-9), (metric, path)
+        assert sum(path.count("/") == 2 for path in sums) == 4  # ranks
+    assert complaints == []
+    page.context.close()
+
+
+def test_many_runs_are_one_table(browser, pages):
+    page, complaints = opened(browser, pages["many"], "light", 1400)
+    table = page.locator("#ranking table")
+    assert table.locator("tbody tr").count() == 20
+    assert page.locator("#time .plot").count() <= 3
+    assert complaints == []
+    page.context.close()
+
+
+def test_sizes_of_pages(pages):
+    assert {name: path.stat().st_size < 1.0e6 for name, path in pages.items()} == \
+        dict.fromkeys(pages, True)
+
+
+def test_a_page_of_256_ranks_is_small_and_soon_there(tmp_path):
+    """Processor time, as whatever else runs here does not take part in it."""
+    harness.run_well(1, ["simulate", harness.ROOT / "inputs/placements/cad.yaml", "--steps", "5",
+                         "--trace", "full", "--output", tmp_path / "run", "--set",
+                         "parallel.data=256", "--set", "batch.tokens=1048576"])
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    harness.analyze("report", tmp_path / "run", "--output", tmp_path / "r.html")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (tmp_path / "r.html").stat().st_size <= 1.5e6
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 40

@@ -19,7 +19,8 @@ function si(value, unit) {
   if (unit === "%") return `${(100 * value).toFixed(1)}%`;
   if (unit === "_") return `${Number(value.toPrecision(4))}`;
   const [size, prefix] = prefixOf(value, unit);
-  return `${Number((value / size).toPrecision(4))} ${prefix}${unit}`.replace("-", "−").trimEnd();
+  const text = value === 0 ? "0" : (value / size).toPrecision(4);
+  return `${/e/.test(text) ? Number(text) : text} ${prefix}${unit}`.replace("-", "−").trimEnd();
 }
 
 // The text of one of an axis' ticks: all have the unit that suits the largest.
@@ -73,6 +74,7 @@ async function start() {
   const library = document.createElement("script");
   library.textContent = await unpacked(document.getElementById("library"));
   document.head.append(library);
+  document.querySelectorAll(".tree").forEach(grow);
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       if (!entry.isIntersecting) continue;
