@@ -318,9 +318,9 @@ def test_where_ranks_are_and_when_steps_were(tmp_path):
     one = study(write_run(tmp_path / "a", ranks))
     one.run.info["created_utc"] = "20261231T235959Z"
     assert places.places(one)[3] == "node · pipeline 1, tensor 1"
-    assert places.places(one, coordinates=False)[3] == "node"
     one.ranks["device"] = "H100"
     assert places.rank_labels(one)[2] == "rank 2 · node · GPU 2 (H100) · pipeline 1, tensor 0"
+    assert places.places(one, short=True)[2] == "node · GPU 2"
     assert places.started(one) == "2026-12-31 23:59:59 UTC"
     one.step_times["begin_ns"] = [0, 2 * 10**9]
     assert [places.clock(one, step) for step in (0, 1)] == ["12-31 23:59:59", "01-01 00:00:01"]

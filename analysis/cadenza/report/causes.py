@@ -120,4 +120,4 @@ def _operations(study: Study, name: str) -> Table:
              str(row["size"]), seconds(row["sum"])] for row in sums.to_dict("records")]
     columns = ["operation", "phase", "rank", "where", "times", "seconds"]
     title = f"{name}, step {study.typical_step}: the longest operations on the path"
-    return Table(title, columns, rows, numbers={2, 4, 5})
+    return Table(title, columns, rows, numbers={2, 4, 5}, wide=True)

@@ -71,12 +71,14 @@ def _named_bars(rows: pd.DataFrame, text: str) -> Plot:
     data = style.source(at=np.arange(len(rows)), **rows)
     style.hover(made, text, [style.bars(made, data, "begin", "end", "colour")])
     most = rows["end"].max()
-    inside = (rows["end"] > 0.6 * most) & (rows["end"] - rows["begin"] > 0.4 * most)
-    for here, align, offset, ink in ((inside, "right", -6, "#ffffff"), (~inside, "left", 6, INK)):
-        mine = style.source(at=np.flatnonzero(here), end=rows["end"][here],
-                            told=rows["told"][here])
-        made.text("end", "at", "told", source=mine, x_offset=offset, text_align=align,
-                  text_baseline="middle", text_font_size="12px", text_color=ink)
+    inside = rows["end"] - rows["begin"] > 0.4 * most
+    before = ~inside & (rows["end"] > 0.6 * most)
+    for here, at, offset, ink in ((inside, "end", -6, "#ffffff"), (before, "begin", -6, INK),
+                                  (~inside & ~before, "end", 6, INK)):
+        mine = style.source(row=np.flatnonzero(here), at=rows[at][here], told=rows["told"][here])
+        made.text("at", "row", "told", source=mine, x_offset=offset, text_baseline="middle",
+                  text_align="right" if offset < 0 else "left", text_font_size="12px",
+                  text_color=ink)
     style.rank_rows(made, list(rows["who"]))
     made.x_range = Range1d(0, 1.05 * most)
     return made

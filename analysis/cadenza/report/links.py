@@ -29,7 +29,7 @@ def link_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
 
 def _link_tables(study: Study, name: str, note: str) -> list[Table]:
     pairs, of_groups = links(study.pair_times), groups(study.group_times)
-    where = places(study, coordinates=False)
+    where = places(study, short=True)
     rows = [[f"{row.low}-{row.high}", f"{where[row.low]} – {where[row.high]}",
              byte_count(row.bytes), seconds(row.seconds), byte_rate(row.achieved),
              byte_rate(row.usual), number(row.share, ".2f")]

@@ -12,9 +12,9 @@ COORDINATES = ("data", "pipeline", "tensor", "context")
 _HOST_DEVICES = ("", "host", "OpenMP", "Serial", "Threads")  # a rank's device that is no GPU
 
 
-def places(study: Study, coordinates: bool = True) -> dict[int, str]:
-    """Per rank its host, its GPU, and, if wanted, its coordinates of which the run has more than
-    one; of an attention server, which has no coordinates, its number.
+def places(study: Study, short: bool = False) -> dict[int, str]:
+    """Per rank its host, its GPU, and its coordinates of which the run has more than one; of an
+    attention server, which has no coordinates, its number. In short host and GPU alone.
 
     A GPU has the number of the rank on its host.
     """
@@ -24,10 +24,10 @@ def places(study: Study, coordinates: bool = True) -> dict[int, str]:
     for row in ranks.to_dict("records"):
         parts = [str(row["host"])]
         if row["device"] not in _HOST_DEVICES:
-            parts.append(f"GPU {row['local_rank']} ({row['device']})")
+            parts.append(f"GPU {row['local_rank']}" + (f" ({row['device']})" if not short else ""))
         server = row["role"] == "attention_server"
         at = [f"server {row['server']}"] if server else [f"{name} {row[name]}" for name in several]
-        parts += [", ".join(at)] if coordinates and at else []
+        parts += [", ".join(at)] if at and not short else []
         found[int(row["rank"])] = " · ".join(parts)
     return found
 

@@ -152,7 +152,8 @@ def test_a_pointer_shows_numbers_with_units(browser, pages):
     page.mouse.move(box["x"] + frame[0] + 9, box["y"] + 0.3 * frame[1])
     tip = page.locator(".bk-Tooltip").first
     tip.wait_for()
-    assert re.search(r"rank 0\s*core attention [0-9.]+ [mu]?s, [0-9.]+%", tip.inner_text())
+    text = tip.evaluate("tip => tip.shadowRoot.querySelector('.bk-tooltip-content').textContent")
+    assert re.fullmatch(r"rank 0 · .+ · data 0core attention [0-9.]+ [mun]?s, [0-9.]+%", text)
     assert complaints == []
     page.context.close()
 
@@ -164,7 +165,7 @@ def test_the_tree_unfolds_and_sums(browser, pages):
     rows = """card => [...card.querySelectorAll('tbody tr')]
         .map(tr => [tr.dataset.path, +tr.dataset.sum])"""
     assert len(card.evaluate(rows)) == 2  # the job and its node
-    for depth in (1, 2):
+    for _level in ("nodes", "ranks"):
         labels = card.locator("button[aria-expanded=false]")
         for _ in range(labels.count()):
             labels.first.click()
