@@ -74,7 +74,7 @@ def _save_messages(
         at = pd.Series(graph.meetings.end_event).map(of_event).fillna(1.0).to_numpy()
         by_event[graph.meetings.end_event] = np.maximum(graph.transfer, 0) * (1 - at)
         return by_event
-    alone = Ports(frame, machine).alone(frame["there_ns"].to_numpy(float))
+    alone = frame["alone_ns"].to_numpy()
     usual = alone * share
     if machine is not None:
         rate = machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]

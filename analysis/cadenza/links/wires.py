@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from cadenza.graph.graph import StepGraph
-from cadenza.graph.levels import levels
 from cadenza.read.machine import Machine
 from cadenza.read.columns import one_of, rows_of
 from cadenza.read.partners import alike
@@ -29,7 +28,8 @@ def wires(graph: StepGraph, machine: Machine | None) -> pd.DataFrame:
     @param machine  Run.machine
     @returns message (number of both_ends()), sender, receiver (world ranks), category, bytes,
              ready_ns, there_ns (since the step began; the last end posted it, it was there),
-             timed (whether there_ns is when it arrived), seconds (alone; NaN if not timed)
+             timed (whether there_ns is when it arrived), seconds (alone; NaN if not timed), in a
+             simulation alone_ns (seconds without the latency: at its ports)
     """
     frame = _messages(graph)
     if frame.empty:
@@ -40,7 +40,7 @@ def wires(graph: StepGraph, machine: Machine | None) -> pd.DataFrame:
         return frame.assign(seconds=alone.where(frame["timed"] & (alone > 0)))
     ports = Ports(frame, machine)
     alone = ports.alone(frame["there_ns"].to_numpy(float))
-    return frame.assign(timed=True, seconds=(alone + ports.latency) / 1e9)
+    return frame.assign(timed=True, alone_ns=alone, seconds=(alone + ports.latency) / 1e9)
 
 
 def message_numbers(graph: StepGraph) -> pd.DataFrame:
@@ -154,12 +154,10 @@ class Ports:
     @cached_property
     def _turns(self) -> list[np.ndarray]:
         """Messages in groups that share no port: each comes after all before it at its ports."""
-        before = [_neighbours(ports) for ports in (self._out, self._in)]
-        return levels(len(self._ready), *(np.concatenate(ends) for ends in zip(*before)))[0]
-
-
-def _neighbours(ports: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Messages and those that are next at their port."""
-    order = np.argsort(ports, kind="stable")
-    follows = ports[order[1:]] == ports[order[:-1]]
-    return order[:-1][follows], order[1:][follows]
+        out, into = ([0] * (int(ports.max(initial=-1)) + 1) for ports in (self._out, self._in))
+        turns = []
+        for leave, arrive in zip(self._out.tolist(), self._in.tolist(), strict=True):
+            turns.append(max(out[leave], into[arrive]))
+            out[leave] = into[arrive] = turns[-1] + 1
+        order = np.argsort(turns, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(turns))[:-1])

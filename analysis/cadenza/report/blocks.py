@@ -8,7 +8,7 @@ import gzip
 import json
 from dataclasses import dataclass, field
 
-from bokeh.embed import json_item
+from bokeh.document import Document
 
 from cadenza.report.style import THEME, Plot
 
@@ -18,6 +18,15 @@ _SENTENCE = 28  # characters
 def packed(text: str) -> str:
     """Compressed, in characters that need no escape in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _item(plot: Plot) -> dict:
+    """What Bokeh.embed.embed_item() takes: bokeh.embed.json_item() serialises twice."""
+    document = Document(theme=THEME)
+    document.add_root(plot)
+    item = {"root_id": plot.id, "target_id": None, "doc": document.to_json(deferred=False)}
+    document.clear()
+    return item
 
 
 @dataclass
@@ -32,7 +41,7 @@ class Figure:
 
     def specs(self) -> list[str]:
         """What the page's script draws, for each choice."""
-        return [packed(json.dumps(json_item(plot, theme=THEME))) for plot in self.choices.values()]
+        return [packed(json.dumps(_item(plot))) for plot in self.choices.values()]
 
     @property
     def height(self) -> int:
