@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -27,20 +29,27 @@ def roofline(study: Study) -> tuple[Plot, pd.DataFrame] | None:
     if tasks.empty:
         return None
     shown = tasks.iloc[:: -(-len(tasks) // _POINTS)]
-    made = style.figure(360, "FLOP of a call", "FLOP/s", x_axis_type="log", y_axis_type="log")
+    rates, peak = shown["flops"] / shown["seconds"], float(study.ranks["peak_flops"].max())
+    made = style.figure(360, "FLOP of a call", "FLOP/s", x_axis_type="log", y_axis_type="log",
+                        x_range=_beyond(shown["flops"]), y_range=_beyond([*rates, peak]))
     for phase, part in shown.groupby("phase", observed=True):
-        data = style.source(flops=part["flops"], rate=part["flops"] / part["seconds"],
+        data = style.source(flops=part["flops"], rate=rates[part.index],
                             rank=part["rank"], seconds=part["seconds"])
         made.scatter("flops", "rate", source=data, size=5, alpha=0.55, line_color=None,
                      color=PHASE_COLOURS.get(str(phase), OTHER_COLOUR), name=str(phase))
     style.hover(made, "rank @rank<br>@{flops}{FLOP} in @{seconds}{s}: @{rate}{FLOP/s}",
                 made.renderers)
-    peak = float(study.ranks["peak_flops"].max())
     if peak > 0:
         ends = style.line(made, [shown["flops"].min(), shown["flops"].max()], [peak, peak],
                           OTHER_COLOUR, dash="dashed", name="peak of matrix products")
         style.hover(made, "$name: @{y}{FLOP/s}", [ends])
     return made, shown
+
+
+def _beyond(values: Sequence[float]) -> tuple[float, float]:
+    """A logarithmic axis that all positive values are well inside of, equal ones, too."""
+    positive = [value for value in values if value > 0]
+    return min(positive) / 1.5, max(positive) * 1.5
 
 
 def plan_by_tick(study: Study) -> tuple[dict[str, Plot], pd.DataFrame] | None:

@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.colours import MEMORY_COLOURS
+from cadenza.colours import MEMORY_COLOURS, PHASE_COLOURS
 from cadenza.report import style
 from cadenza.report.places import rank_labels
 from cadenza.report.style import GAP, INK, Plot
 from cadenza.study import Study
 
-_SUM_COLOUR, _MOST_COLOUR, _COLOUR = "#e9803f", "#d6455d", "#2f6db3"
+_SUM_COLOUR, _MOST_COLOUR, _COLOUR = "#e9803f", PHASE_COLOURS["backward"], PHASE_COLOURS["forward"]
 _UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 
 

@@ -23,7 +23,7 @@ from bokeh.themes import Theme
 Plot = type(empty())
 ROW_LABELS = 24  # with more ranks, an axis has numbers instead of a label per rank
 INK, FAINT, LINE, GAP = "#26292e", "#e9eaec", "#b9bdc4", "#fffffe"
-_ABOVE, _MIDDLE, _BELOW = "#d6455d", "#f2f2f0", "#2f6db3"
+_ABOVE, _MIDDLE, _BELOW = "#c8324c", "#f2f2f0", "#1157bf"
 _LEAST, _HALF, _MOST = "#d0dfef", "#74a8d9", "#173f6d"
 _DIVERGING = interp_palette((_BELOW, _MIDDLE, _ABOVE), 65)
 _SEQUENTIAL = interp_palette((_LEAST, _HALF, _MOST), 65)
