@@ -9,7 +9,7 @@ from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_links import communication
 from cadenza.report.places import places
 from cadenza.study import Study
-from cadenza.words import byte_count, byte_rate, number, ranks_of, seconds
+from cadenza.words import NONE, byte_count, byte_rate, number, ranks_of, seconds
 
 _SHOWN = 8  # rows of a table
 
@@ -30,7 +30,7 @@ def link_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
 def _link_tables(study: Study, name: str, note: str) -> list[Table]:
     pairs, of_groups = links(study.pair_times), groups(study.group_times)
     where = places(study, short=True)
-    rows = [[f"{row.low}-{row.high}", f"{where[row.low]} – {where[row.high]}",
+    rows = [[f"{row.low}-{row.high}", f"{where.get(row.low, NONE)} – {where.get(row.high, NONE)}",
              byte_count(row.bytes), seconds(row.seconds), byte_rate(row.achieved),
              byte_rate(row.usual), number(row.share, ".2f")]
             for row in pairs.head(_SHOWN).itertuples()]

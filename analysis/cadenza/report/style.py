@@ -27,10 +27,12 @@ _ABOVE, _MIDDLE, _BELOW = "#c8324c", "#f2f2f0", "#1157bf"
 _LEAST, _HALF, _MOST = "#d0dfef", "#74a8d9", "#173f6d"
 _DIVERGING = interp_palette((_BELOW, _MIDDLE, _ABOVE), 65)
 _SEQUENTIAL = interp_palette((_LEAST, _HALF, _MOST), 65)
+_ON_DARK = (*interp_palette((_BELOW, "#2a2e34", _ABOVE), 65),
+            *interp_palette(("#34495f", "#3f82cc", "#dcebfa"), 65))
 DARK = {
     INK: "#dcdfe4", FAINT: "#2c3037", LINE: "#59606b", GAP: "#1c2025",
-    **dict(zip(_DIVERGING, interp_palette((_BELOW, "#2a2e34", _ABOVE), 65), strict=True)),
-    **dict(zip(_SEQUENTIAL, interp_palette(("#34495f", "#3f82cc", "#dcebfa"), 65), strict=True)),
+    **{light: dark for light, dark in zip((*_DIVERGING, *_SEQUENTIAL), _ON_DARK, strict=True)
+       if light != dark},
 }
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _TEXT = {"text_font": _FONT, "text_font_size": "12px", "text_color": INK}

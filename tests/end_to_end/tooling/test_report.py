@@ -194,6 +194,35 @@ def test_many_runs_are_one_table(browser, pages):
     page.context.close()
 
 
+def test_pictures_out_of_sight_are_drawn_for_print(browser, pages):
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, offline=True)
+    context.set_default_timeout(harness.TIMEOUT * 1e3)
+    page = context.new_page()
+    page.goto(pages["simulated"].as_uri())
+    page.wait_for_function("[...document.querySelectorAll('.plot')].every(plot => plot.view)")
+    context.close()
+
+
+def test_pictures_follow_the_theme(browser, pages):
+    page, complaints = opened(browser, pages["simulated"], "light", 1400)
+    ink = "document.querySelector('.plot').view.model.below[0].axis_label_text_color"
+    light = page.evaluate(ink)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"light => {ink} !== light", arg=light)
+    assert complaints == []
+    page.context.close()
+
+
+def test_an_old_browser_says_what_it_lacks(browser, pages):
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto(pages["simulated"].as_uri())
+    page.locator("#old").wait_for()
+    assert "DecompressionStream" in page.locator("#old").inner_text()
+    context.close()
+
+
 def test_sizes_of_pages(pages):
     assert {name: path.stat().st_size < 1.0e6 for name, path in pages.items()} == \
         dict.fromkeys(pages, True)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws each picture when it comes near the window, and again when the theme changes.
+// Draws each picture when it comes near the window, the others when there is time (they may be
+// printed), and all again when the theme changes.
 const darkColours = JSON.parse(document.getElementById("dark").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const touch = window.matchMedia("(pointer: coarse)");
@@ -75,19 +76,27 @@ async function start() {
   library.textContent = await unpacked(document.getElementById("library"));
   document.head.append(library);
   document.querySelectorAll(".tree").forEach(grow);
+  const plots = [...document.querySelectorAll(".plot")];
+  const waiting = new Set(plots.map((plot) => plot.closest(".card")));
+  const once = (card) => waiting.delete(card) && draw(card);
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      near.unobserve(entry.target);
-      draw(entry.target);
+      if (entry.isIntersecting) once(entry.target);
     }
   }, {rootMargin: "800px"});
-  for (const plot of document.querySelectorAll(".plot")) {
-    const card = plot.closest(".card");
+  for (const card of waiting) {
     near.observe(card);
     card.querySelector("select")?.addEventListener("change", () => draw(card));
   }
   dark.addEventListener("change", () => [...shown.keys()].forEach(draw));
+  if (touch.matches) return;  // a phone has little memory for pictures
+  const rest = () => {
+    const [card] = waiting;
+    if (card === undefined) return;
+    once(card);
+    work.then(() => setTimeout(rest, 50));
+  };
+  setTimeout(rest, 1000);
 }
 
 start();
