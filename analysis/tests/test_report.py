@@ -323,8 +323,8 @@ def test_where_ranks_are_and_when_steps_were(tmp_path):
     assert places.places(one, short=True)[2] == "node · GPU 2"
     assert places.started(one) == "2026-12-31 23:59:59 UTC"
     one.step_times["begin_ns"] = [0, 2 * 10**9]
-    assert [places.clock(one, step) for step in (0, 1)] == ["12-31 23:59:59", "01-01 00:00:01"]
-    assert places.clock(one, 7) == "-"
+    assert [places.step_and_time(one, step) for step in (0, 1, 7)] == [
+        "0 (12-31 23:59:59 UTC)", "1 (01-01 00:00:01 UTC)", "7"]
 
 
 def test_the_tree_has_all_time(tmp_path):

@@ -8,9 +8,9 @@ import pandas as pd
 from cadenza.causes.stragglers import LATE
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_compare import critical_path, path_label, what_if
-from cadenza.report.places import clock, places
+from cadenza.report.places import places, step_and_time
 from cadenza.study import Study
-from cadenza.words import NONE, number, ranks_of, seconds, share
+from cadenza.words import number, ranks_of, seconds, share
 
 _HOSTS, _STEPS, _SHARES = 4, 6, 10
 _WORDS = {"gap": "nothing recorded", "host": "work of the host"}  # kinds of a critical path
@@ -27,17 +27,11 @@ def _verdicts(study: Study, name: str) -> Table:
     where = places(study)
     rows = [[share(row.saves), str(row.kind), ranks_of(row.members), _where(row, where),
              str(row.cause), str(row.phase) or "all", str(row.trend),
-             _step(study, row.since_step)]
+             step_and_time(study, row.since_step)]
             for row in study.verdicts.itertuples()]
     columns = ["saves", "what", "ranks", "where", "cause", "phase", "when", "since step"]
     return Table(f"{name}: what a repair saves", columns, rows, numbers={0}, wide=True,
                  note="Each with those above it repaired: the sum is what all repairs save.")
-
-
-def _step(study: Study, step: int) -> str:
-    """Its number and, in a real run, about when it began."""
-    time = clock(study, step)
-    return str(step) if time == NONE else f"{step} ({time} UTC)"
 
 
 def _where(row: tuple, where: dict[int, str]) -> str:
@@ -52,7 +46,7 @@ def _by_phase(study: Study, name: str) -> Table:
     frame = frame[frame["why"].isin(LATE)]
     frame = frame.sort_values("late_seconds", ascending=False, kind="stable")
     where = places(study)
-    rows = [[_step(study, row.step), str(row.phase), str(row.rank), where[row.rank],
+    rows = [[step_and_time(study, row.step), str(row.phase), str(row.rank), where[row.rank],
              seconds(row.seconds), seconds(row.late_seconds), number(row.score, ".2f"),
              str(row.explanation)]
             for row in frame.head(_STEPS).itertuples()]

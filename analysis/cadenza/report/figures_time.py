@@ -9,7 +9,7 @@ import pandas as pd
 from cadenza.colours import BUBBLE_COLOURS, LABEL_COLOURS, PART_NAMES, RUN_COLOURS
 from cadenza.time.parts import BUSY, LOST, PARTS
 from cadenza.report import style
-from cadenza.report.places import rank_labels
+from cadenza.report.places import rank_labels, step_and_time
 from cadenza.report.style import Plot
 from cadenza.study import Study
 
@@ -24,8 +24,9 @@ def step_times(studies: list[Study], labels: list[str]) -> tuple[Plot, pd.DataFr
         times = study.step_times[["step", "seconds"]]
         frames.append(times.assign(run=label))
         points.append(style.line(made, times["step"], times["seconds"],
-                                 RUN_COLOURS[index % len(RUN_COLOURS)], name=label))
-    style.hover(made, "$name, step @x: @{y}{s}", points, upright=True)
+                                 RUN_COLOURS[index % len(RUN_COLOURS)], name=label,
+                                 step=[step_and_time(study, step) for step in times["step"]]))
+    style.hover(made, "$name, step @step: @{y}{s}", points, upright=True)
     style.from_zero(made)
     style.step_axis(made, max(len(study.step_times) for study in studies))
     return made, pd.concat(frames, ignore_index=True)[["run", "step", "seconds"]]

@@ -16,7 +16,7 @@ from cadenza.comparison import compare
 from cadenza.files import written
 from cadenza.log import LOG
 from cadenza.timeline.panels import choose_step
-from cadenza.report import headlines, sections
+from cadenza.report import headlines, places, sections
 from cadenza.report.blocks import Section, packed
 from cadenza.report.ranking import detailed, ranking
 from cadenza.report.style import DARK
@@ -74,13 +74,14 @@ def write_report(runs: list[Run], output: Path) -> None:
     comparisons = [comparisons[number - 1] for number in chosen if number > 0]
     page = _environment().get_template("report.html.j2").render(
         title=title,
+        started=", ".join(dict.fromkeys(map(places.started, studies))),
         experiment=summaries[0]["name"],
         headlines=headlines.headlines(studies, names, comparisons),
         sections=ranked + sections.sections(studies, names, summaries, comparisons),
         dark=Markup(json.dumps(DARK)),
         library=packed(_library()),
         css=Markup(_asset("report.css")),
-        script=Markup(_asset("report.js") + _asset("tree.js")),
+        script=Markup("\n".join(map(_asset, ("report.js", "tree.js")))),
     )
     LOG.info("writing %s", output)
     with written(output) as file:

@@ -43,14 +43,15 @@ def started(study: Study) -> str:
     return NONE if begin is None else f"{begin:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def clock(study: Study, step: int) -> str:
-    """About when a step of a real run began, UTC: the run's start and what its steps took until
-    then. Simulated steps have no such time."""
-    begin, times = _begin(study), study.step_times.set_index("step")["begin_ns"]
-    if begin is None or study.run.info["producer"] == "simulator" or step not in times.index:
-        return NONE
-    since = timedelta(seconds=float(times[step] - times.iloc[0]) / 1e9)
-    return f"{begin + since:%m-%d %H:%M:%S}"
+def step_and_time(study: Study, step: int) -> str:
+    """A step's number and, in a real run, about when it began: the run's start and what its steps
+    took until then. Simulated steps have no such time."""
+    begin, times = _begin(study), study.step_times
+    at = times.loc[times["step"] == step, "begin_ns"]
+    if begin is None or study.run.info["producer"] == "simulator" or at.empty:
+        return str(step)
+    since = timedelta(seconds=float(at.iloc[0] - times["begin_ns"].iloc[0]) / 1e9)
+    return f"{step} ({begin + since:%m-%d %H:%M:%S} UTC)"
 
 
 def _begin(study: Study) -> datetime | None:

@@ -104,10 +104,11 @@ def hover(
 
 
 def line(
-    made: Plot, x: Sequence, y: Sequence, colour: str, *, name: str = "", dash: str = "solid"
+    made: Plot, x: Sequence, y: Sequence, colour: str, *, name: str = "", dash: str = "solid",
+    **told: Sequence,
 ) -> GlyphRenderer:
-    """A line with points, which are returned, for each of its values @x and @y."""
-    data = source(x=x, y=y)
+    """A line with points, which are returned, for each of its values @x and @y, and @told."""
+    data = source(x=x, y=y, **told)
     look = {"line_color": colour, "line_width": 2, "line_dash": dash}
     made.add_glyph(data, Line(x="x", y="y", **look), name=name)
     points = Scatter(x="x", y="y", size=6, fill_color=colour, line_color=colour)

@@ -164,11 +164,11 @@ def test_the_tree_unfolds_and_sums(browser, pages):
     card = page.locator("#system .card").first
     rows = """card => [...card.querySelectorAll('tbody tr')]
         .map(tr => [tr.dataset.path, +tr.dataset.sum])"""
-    assert len(card.evaluate(rows)) == 2  # the job and its node
-    for _level in ("nodes", "ranks"):
-        labels = card.locator("button[aria-expanded=false]")
-        for _ in range(labels.count()):
-            labels.first.click()
+    assert len(card.evaluate(rows)) == 6  # the job, its only node and four ranks
+    folded = card.locator("button[aria-expanded=false]")
+    assert folded.count() == 4
+    for _ in range(4):
+        folded.first.click()
     metrics = card.locator("option").all_inner_texts()
     assert {"computing", "pipeline bubble", "bytes sent", "highest memory"} <= {*metrics}
     for metric in metrics:

@@ -1,4 +1,4 @@
-
+// SPDX-License-Identifier: Apache-2.0
 // The tree of a job: rows for what is unfolded, of the metric that is chosen.
 async function grow(table) {
   const card = table.closest(".card"), chooser = card.querySelector("select");
@@ -9,6 +9,7 @@ async function grow(table) {
       Object.keys(metric().lanes).filter((lane) => lane && metric().lanes[lane][rank])
         .map((lane) => ({label: lane, ranks: [rank], lane}))}))}));
   const open = new Set([data.job]);  // paths of labels
+  if (data.nodes.length === 1) open.add(`${data.job}/${data.nodes[0][0]}`);
   const metric = () => data.metrics[chooser.selectedIndex];
   const value = (rank, lane) => lane === undefined
     ? Object.values(metric().lanes).reduce((sum, of) => sum + (of[rank] ?? 0), 0)
