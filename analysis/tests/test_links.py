@@ -113,3 +113,12 @@ def test_a_machines_collectives_are_those_of_its_rings():
     sums = machine.collective_seconds("reduce_gradients_message", 1e6, (0, 1, 2, 3))
     assert sums == pytest.approx(min(2 * inside, 4 * (1e-6 + 1e6 / 4e9)))
     assert machine_of({}, config) is None
+
+
+def test_messages_take_turns_at_ports():
+    """Ready at once: two leave rank 0, then one arrives at rank 1, where the first did; another is
+    alone."""
+    frame = pd.DataFrame({"ready_ns": 0, "sender": [0, 0, 3, 4], "receiver": [1, 2, 1, 5]})
+    ports = Ports(frame, None)
+    assert ports.there(np.array([[10.0], [5.0], [7.0], [2.0]]))[:, 0].tolist() == [10, 15, 17, 2]
+    assert ports.alone(np.array([10.0, 15.0, 17.0, 2.0])).tolist() == [10, 5, 7, 2]

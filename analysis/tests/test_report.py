@@ -329,6 +329,7 @@ def test_where_ranks_are_and_when_steps_were(tmp_path):
 
 def test_the_tree_has_all_time(tmp_path):
     ranks = [Rank(r, *steps_of([(ATTENTION, 0, 30 + 10 * r), (DENSE, 50, 90)])) for r in range(3)]
+    assert sorted(part for lane in tree.LANES.values() for part in lane) == sorted(PARTS)
     one = study(write_run(tmp_path / "a", ranks))
     made = tree.system_tree(one, "a")
     data = json.loads(gzip.decompress(base64.b64decode(made.data)))

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 from bokeh.models import (
     BasicTicker, ColorBar, ColumnDataSource, CustomJSHover, CustomJSTickFormatter, FixedTicker,
-    GlyphRenderer, HBar, HoverTool, Line, LinearColorMapper, NoOverlap, Range1d, Rect, Scatter,
-    VBar,
+    GlyphRenderer, HBar, HoverTool, Line, LinearColorMapper, NoOverlap, Plot, Range1d, Rect,
+    Scatter, VBar,
 )
 from bokeh.palettes import interp_palette
 from bokeh.plotting import figure as empty
 from bokeh.themes import Theme
 
-Plot = type(empty())
 ROW_LABELS = 24  # with more ranks, an axis has numbers instead of a label per rank
 INK, FAINT, LINE, GAP = "#26292e", "#e9eaec", "#b9bdc4", "#fffffe"
 _ABOVE, _MIDDLE, _BELOW = "#c8324c", "#f2f2f0", "#1157bf"
