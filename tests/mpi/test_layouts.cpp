@@ -14,7 +14,7 @@
 #include "unit/sanitized.hpp"
 #include "unit/storage/child.hpp"
 
-namespace cadenza::exec {
+namespace cadenza::exec::test_layouts {
 namespace {
 
 using cadenza::testing::kSanitized;
@@ -236,4 +236,4 @@ TEST(Layouts, BytesAndMemoryAreWhatPlansSayInBfloat16) {
 }
 
 }  // namespace
-}  // namespace cadenza::exec
+}  // namespace cadenza::exec::test_layouts

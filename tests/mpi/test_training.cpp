@@ -11,7 +11,7 @@
 #include "unit/kernels/device_data.hpp"
 #include "unit/sanitized.hpp"
 
-namespace cadenza::exec {
+namespace cadenza::exec::test_training {
 namespace {
 
 using testing::RankState;
@@ -251,4 +251,4 @@ TEST(Training, RanksWithDifferentPlansStopOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace cadenza::exec
+}  // namespace cadenza::exec::test_training
