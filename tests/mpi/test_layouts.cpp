@@ -124,7 +124,7 @@ void set_random_kind(Draw& draw, config::AttentionKind kind, config::Experiment&
 }
 
 TEST(Layouts, TrainLikeOneRankWithEveryKind) {
-  constexpr int kSteps = kSanitized ? 2 : 10;
+  constexpr int kSteps = kSanitized ? 2 : 4;
   constexpr int kKinds = std::size(config::kWords<config::AttentionKind>);
   const auto world = comm::make_world();
   Draw draw(5);
