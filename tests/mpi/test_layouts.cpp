@@ -146,7 +146,8 @@ TEST(Layouts, TrainLikeOneRankWithEveryKind) {
 }
 
 TEST(Layouts, TrainLikeOneRankForTenStepsInFloat) {
-  constexpr int kSteps = kSanitized ? 2 : 10;
+  if (kSanitized) GTEST_SKIP() << "the lines are those of double";
+  constexpr int kSteps = 10;
   const auto world = comm::make_world();
   for (const Case& one : random_cases(world->size(), 1, 2)) {
     SCOPED_TRACE(one.description);
