@@ -123,8 +123,8 @@ def test_everything_is_there(run_folder, tmp_path, name):
     assert named(events, "process_name") == {1: "node"}
     threads = named(events, "thread_name")
     assert {(s["pid"], s["tid"]) for s in of(events, "X")} == set(threads)
-    assert threads[1, Thread(1, 1).id] == "rank 1 dp1 pp0 tp0 cp0 · compute"
-    assert threads[1, Thread(0, 3).id] == "rank 0 dp0 pp0 tp0 cp0 · host"
+    assert threads[1, Thread(1, 1).id] == "rank 1 dp1 · compute"
+    assert threads[1, Thread(0, 3).id] == "rank 0 dp0 · host"
     counters = of(events, "C")
     assert {c["name"] for c in counters} == {f"rank {rank} {what}" for rank in (0, 1)
                                              for what in ("memory", "resident")}
@@ -154,9 +154,6 @@ def test_hosts_are_processes(tmp_path):
     assert ranks == {(1, 0), (1, 1), (2, 2), (2, 3)}
     threads = [e["tid"] for e in of(events, "M") if e["name"] == "thread_name"]
     assert len(threads) == len(set(threads)) and not {0, 1, 2} & set(threads)
-    ordered = [(e["args"]["sort_index"], e["tid"]) for e in of(events, "M")
-               if e["name"] == "thread_sort_index"]
-    assert [tid for _, tid in sorted(ordered)] == sorted(threads)
 
 
 def test_a_step_covers_its_events(run_folder, tmp_path):

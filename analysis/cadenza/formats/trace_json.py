@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trace events in JSON, as chrome://tracing defined them and ui.perfetto.dev reads them.
 
-A process is a host. A rank has a thread for its steps, within which its waits lie, and at least one
-for each lane that it recorded.
+A process is a host. A rank has a thread for its steps, within which its waits lie, and one for each
+lane that it recorded, or several where events of a lane overlap.
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMBy8kRkHLA1ThwyH3A
 """
 
@@ -71,7 +71,7 @@ class _Exported:
 
     def parts(self, packed: Callable[[str], bytes]) -> Iterator[bytes]:
         """All events and what ends the file, some at a time, as `packed` makes them of text."""
-        threads, lanes = Threads(), ["steps and waits"]
+        threads, lanes = Threads(), ["steps"]
         windows = self._windows
         windows = windows.assign(thread=threads.take(windows, np.zeros(len(windows), np.int64)))
         for batch, events in self._run.events_of_steps(self._steps):
@@ -126,26 +126,28 @@ class _Exported:
                        "ts": (time - self._origin) / 1000, "args": arguments}
 
     def _names(self, threads: list[Thread], lanes: list[str]) -> Iterator[dict]:
-        """Of processes and threads."""
-        labels = {}
-        for row in self._drawn.to_dict("records"):
-            labels[row["rank"]] = _label(row)
-            process = self._process[row["rank"]]
-            yield _named(process, "process_name", name=row["host"])
+        """Of processes, and of threads, which are shown in the order of their numbers."""
+        for host, rank in self._drawn.groupby("host")["rank"].min().items():
+            process = self._process[rank]
+            yield _named(process, "process_name", name=host)
             yield _named(process, "process_sort_index", sort_index=process)
-        for order, thread in enumerate(threads):
+        labels = _labels(self._drawn, self._ranks)
+        for thread in threads:
             more = f" ({thread.number + 1})" if thread.number else ""
             name = f"{labels[thread.rank]} · {lanes[thread.lane]}{more}"
-            place = {"tid": thread.id}
-            yield _named(self._process[thread.rank], "thread_name", name=name) | place
-            yield _named(self._process[thread.rank], "thread_sort_index", sort_index=order) | place
+            yield {**_named(self._process[thread.rank], "thread_name", name=name), "tid": thread.id}
 
 
 def _named(process: int, what: str, **arguments: str | int) -> dict:
     return {"ph": "M", "name": what, "pid": process, "args": arguments}
 
 
-def _label(row: dict) -> str:
-    """A rank and its place in the layout."""
-    place = [f"{short}{row[name]}" for name, short in _COORDINATES.items() if row[name] >= 0]
-    return " ".join([f"rank {row['rank']}", *(place or ["server"])])
+def _labels(drawn: pd.DataFrame, ranks: pd.DataFrame) -> dict[int, str]:
+    """By rank: which it is, and its place in a layout that has several in that direction."""
+    several = {name: short for name, short in _COORDINATES.items() if ranks[name].nunique() > 1}
+    labels = {}
+    for row in drawn.to_dict("records"):
+        place = [f"{short}{row[name]}" for name, short in several.items() if row[name] >= 0]
+        server = ["server"] if row["role"] == "attention_server" else []
+        labels[row["rank"]] = " ".join([f"rank {row['rank']}", *server, *place])
+    return labels

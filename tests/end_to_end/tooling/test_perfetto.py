@@ -122,7 +122,7 @@ def test_hosts_ranks_and_steps(opened, folder):
     steps = ask("select t.name, s.name from slice s join thread_track k on s.track_id = k.id join "
                 "thread t using (utid) where category = 'step' order by s.ts, t.tid")
     assert len(steps) == 2 * 20
-    assert steps[13] == ["rank 13 dp3 pp2 tp0 cp0 · steps and waits", "step 0"]
+    assert steps[13] == ["rank 13 dp3 pp2 · steps", "step 0"]
     inside = ask("select count(*) from slice c join slice p on c.parent_id = p.id where "
                  "c.category = 'wait_cause' and p.category = 'step'")
     assert inside == ask("select count(*) from slice where category = 'wait_cause'")
