@@ -252,6 +252,40 @@ def test_flows_join_the_members_of_a_collective(tmp_path):
                     (1, 0.11, [1, 2, 0]), (1, 0.15, [0, 1]), (1, 0.16, [0, 1, 2])]
 
 
+def tensor_groups(folder, late=(), producer="simulator"):
+    """Two of three ranks each; each rank sends to the same place of the other. `late` ranks compute
+    for longer."""
+    ranks = []
+    for rank in range(6):
+        end = 40 + (rank in late)
+        peer = {"peer": (rank + 3) % 6, "flow": 1 + rank % 3, "flags": NON_BLOCKING}
+        peer["flags"] |= SENDS if rank < 3 else 0
+        events = [(0, DENSE, 0, end), (0, DISPATCH, 50, 60, peer),
+                  (0, COLLECTIVE, 60, 70, {"flow": 7, "flags": NON_BLOCKING,
+                                           "name": "tensor_all_gather"})]
+        ranks.append(Rank(rank, events, [(0, 0, 100)], place=(rank // 3, 0, rank % 3),
+                          producer=producer))
+    return write_run(folder, ranks)
+
+
+@pytest.mark.parametrize(("late", "producer", "drawn"), [
+    ((), "simulator", ["ranks 0–2 dp0", "ranks 3–5 dp1"]),
+    ((4,), "simulator", ["ranks 0–2 dp0", "ranks 3, 5 dp1", "rank 4 dp1 tp1"]),
+    ((), "trainer", [f"rank {rank} dp{rank // 3} tp{rank % 3}" for rank in range(6)]),
+])
+def test_ranks_that_did_the_same_are_drawn_once(tmp_path, late, producer, drawn):
+    folder = tensor_groups(tmp_path / "r", late, producer)
+    events = parsed(folder, tmp_path / "t.json")
+    names = named(events, "thread_name").values()
+    assert list(dict.fromkeys(name.split(" · ")[0] for name in names)) == drawn
+    assert len(slices_of(events)) == 3 * len(drawn) and len(slices_of(events, "step")) == len(drawn)
+    messages = [flow for flow in joined(events) if flow[0]["cat"] == "attention_dispatch"]
+    assert len(messages) == (3 if producer == "trainer" else 1)
+    alone = parsed(folder, tmp_path / "one.json", ranks=[1])
+    assert {name.split(" · ")[0] for name in named(alone, "thread_name").values()} == {
+        "rank 1 dp0 tp1"}
+
+
 def test_runs_without_events_have_steps_alone(tmp_path):
     ranks = two_ranks()
     for rank in ranks:
