@@ -232,13 +232,14 @@ def test_flows_lead_from_senders_to_receivers(tmp_path):
 
 
 def test_flows_join_the_members_of_a_collective(tmp_path):
-    """In the order in which they came, of two steps and beside messages that have its number."""
+    """In the order in which they came, some to wait; beside messages of the same number."""
     ranks = []
     for rank, came in enumerate((30, 10, 20)):
         events = []
         for step in (0, 1):
             at = 100 * step
-            events += [(step, COLLECTIVE, at + came, at + 40, {"flow": 9, "lane": 0}),
+            events += [(step, WAIT, at + came, at + 31, {"name": "wait_for_ranks"}),
+                       (step, COLLECTIVE, at + 31, at + 40, {"flow": 9, "lane": 0}),
                        (step, COLLECTIVE, at + 60 + rank, at + 70, {"flow": 9, "lane": 0}),
                        (step, COLLECTIVE, at + 80, at + 90, {"flow": rank + 1, "lane": 0})]
             if rank < 2:

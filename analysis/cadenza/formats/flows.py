@@ -2,8 +2,9 @@
 """Which events a flow joins: both ends of a message, the members of a collective.
 
 A flow leads through them in the order of their begins. Perfetto turns arrows that would go back in
-time, so a receiver that was ready first comes first. A collective's ends at the rank that came
-last: the one the others waited for. An arrow from that to each of hundreds would hide the rest.
+time, so a receiver that was ready first comes first. A rank enters a collective with its wait for
+the others, if it has one, so the flow ends at the rank that came last: the one the others waited
+for. Arrows from that one to each of hundreds would hide the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.read.partners import both_ends, collective_members, message_ends
+from cadenza.time.transfers import collective_arrivals
 
 
 def flow_numbers(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
@@ -24,7 +26,10 @@ def flow_numbers(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
     ends = both_ends(message_ends(events))
     number[ends["event"]] = ends["message"]
     members = collective_members(events, ranks)
-    number[members["event"]] = members["collective"] + len(ends)  # apart from those of messages
+    arrivals = collective_arrivals(events, ranks, members)
+    waits = arrivals[arrivals["wait_row"] >= 0].set_index("row")["wait_row"]
+    enters = members["event"].map(waits).fillna(members["event"]).astype(np.int64)
+    number[enters] = members["collective"] + len(ends)  # apart from those of messages
     together = np.bincount(number + 1, minlength=1) > 1
     together[0] = False
     return np.where(together[number + 1], number, -1)
