@@ -149,6 +149,8 @@ def test_threads_differ_from_one_another_and_from_processes():
 def test_hosts_are_processes(tmp_path):
     events = parsed(random_run(tmp_path / "r", 1, hosts=2), tmp_path / "t.json")
     assert named(events, "process_name") == {1: "n0", 2: "n1"}
+    assert {e["pid"]: e["args"]["sort_index"] for e in of(events, "M")
+            if e["name"] == "process_sort_index"} == {1: 1, 2: 2}
     ranks = {(e["pid"], int(name.split()[1])) for e, name in
              ((e, e["args"]["name"]) for e in of(events, "M") if e["name"] == "thread_name")}
     assert ranks == {(1, 0), (1, 1), (2, 2), (2, 3)}

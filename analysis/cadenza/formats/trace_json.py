@@ -139,7 +139,8 @@ class _Exported:
                        "ts": (time - self._origin) / 1000, "args": arguments}
 
     def _names(self, threads: list[Thread], lanes: list[str]) -> Iterator[dict]:
-        """Of processes, and of threads, which are shown in the order of their numbers."""
+        """Of processes, and of threads, which Perfetto shows in the order of their numbers; of
+        processes it shows the one with the most slices first, whatever is said here."""
         drawn = self._ranks[self._ranks["rank"].isin(self._alike)]
         for host, rank in drawn.groupby("host")["rank"].min().items():
             process = self._process[rank]
