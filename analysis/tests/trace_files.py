@@ -122,6 +122,7 @@ class Rank:
     producer: str = "trainer"
     flops: dict = field(default_factory=dict)  # fields of STEP that are not 0
     machine: str = ""  # YAML, of simulated runs
+    host: str = "node"
 
 
 def event_rows(rank: Rank) -> np.ndarray:
@@ -162,8 +163,8 @@ def fill(file: h5py.File, rank: Rank, world: int) -> None:
     file.attrs["seed"] = np.uint64(7)
     server = rank.rank if rank.server is None else rank.server
     data, pipeline, tensor = rank.place or (rank.rank, 0, 0)
-    info = (b"node", rank.rank, world, rank.rank, rank.role, data, pipeline, tensor, 0, server, 1,
-            b"host", rank.peak_flops, rank.kernel.encode(),
+    info = (rank.host.encode(), rank.rank, world, rank.rank, rank.role, data, pipeline, tensor, 0,
+            server, 1, b"host", rank.peak_flops, rank.kernel.encode(),
             -1 if rank.started is None else rank.started + rank.shift)
     syncs = [(0, -rank.shift)] if rank.syncs is None else rank.syncs
     kinds = [rank.peak - 6 * (rank.peak // 7)] + [rank.peak // 7] * 6
