@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cadenza_device_sources(<target> files...): in a CUDA build, nvcc compiles these files of a target, those
-# of a module as one, of kernels those of a folder: nearly all of the time for a file is Kokkos' headers,
-# which nvcc parses three times. So a name in an unnamed namespace is defined once in a module. (CMake
-# before 3.31 has UNITY_BUILD for other languages only.)
+# of a module as one, of kernels those of a folder that take longest: nearly all of the time for a file is
+# Kokkos' headers, which nvcc parses three times. So a name in an unnamed namespace is defined once in a
+# module. (CMake before 3.31 has UNITY_BUILD for other languages only.)
 function(cadenza_device_sources target)
   if(NOT CADENZA_CUDA OR NOT ARGN)
     return()
@@ -15,6 +15,7 @@ function(cadenza_device_sources target)
     file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
     get_filename_component(folder ${source} DIRECTORY)
     string(REGEX REPLACE "^(src/[^/]+)/.*" "\\1" folder ${folder})
+    string(REGEX REPLACE "^kernels/(device|dispatch|identity|portable|separate|stream|tasks)$" "kernels" folder ${folder})
     string(REPLACE "/" "_" name ${folder})
     string(APPEND content_${name} "#include \"${source}\"\n")
     list(APPEND names ${name})

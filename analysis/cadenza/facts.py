@@ -7,6 +7,8 @@ from cadenza.time.between import CAUSE_NAMES
 from cadenza.time.imbalance import DENSE
 from cadenza.words import NONE, byte_count, count, number, seconds, share
 
+_LATE = 0.1  # of the time to the first step: by which a process may begin later than others
+
 
 def facts(summary: dict) -> list[tuple[str, str]]:
     """(what, value) of a summarized run."""
@@ -27,6 +29,7 @@ def facts(summary: dict) -> list[tuple[str, str]]:
                       f"{summary['steady_steps']}), {seconds(summary['step_seconds'])} (median)"),
         ("tokens per second", f"{number(summary['tokens_per_second'], ',.0f')} (median of steps), "
                               f"{number(summary['goodput'], ',.0f')} of wall clock (goodput)"),
+        ("start-up", _start_up(summary["start_up"])),
         ("between steps", between_said(summary["between_steps"])),
         ("loss", _loss(summary)),
         ("memory", _memory(summary["memory"])),
@@ -38,6 +41,14 @@ def facts(summary: dict) -> list[tuple[str, str]]:
         ("attention FLOPs", _sparsity(summary["attention_sparsity"])),
         ("trace", of_trace(summary["findings"], summary["worst_finding"])),
     ]
+
+
+def _start_up(found: dict) -> str:
+    if found["seconds"] is None:
+        return NONE
+    apart = found["last_began_after"]
+    late = f"; rank {found['last_rank']} began {seconds(apart)} after the first"
+    return seconds(found["seconds"]) + (late if apart > _LATE * found["seconds"] else "")
 
 
 def between_said(found: dict, lies: str = "") -> str:

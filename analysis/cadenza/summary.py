@@ -45,6 +45,7 @@ def summarize(study: Study) -> dict:
         "steady_steps": len(study.steady_steps),
         "tokens_per_second": _median(steady, "tokens_per_second"),
         "goodput": finite(study.goodput),
+        "start_up": _start_up(run),
         "between_steps": between_steps(study),
         "model_flops_utilization": _median(steady, "model_flops_utilization"),
         **_losses(study),
@@ -130,6 +131,16 @@ def out_of_memory(study: Study) -> str:
     return (f"The run does not fit in memory: {ranks} of {len(study.ranks)} need more than the "
             f"{byte_count(need['limit_bytes'])} that each has; rank {need['rank']} needs "
             f"{byte_count(need['largest_bytes'])}.")
+
+
+def _start_up(run: Run) -> dict:
+    """Seconds from when the first process began to the first step, and by how much later than it
+    the last one did; None in simulated runs."""
+    found = run.start_up().set_index("rank")["seconds"].dropna()
+    if found.empty:
+        return {"seconds": None, "last_rank": None, "last_began_after": None}
+    return {"seconds": float(found.max()), "last_rank": int(found.idxmin()),
+            "last_began_after": float(found.max() - found.min())}
 
 
 def between_steps(study: Study) -> dict:

@@ -129,7 +129,8 @@ def print_links(out: Console, frame: pd.DataFrame, count: int, steps: int) -> No
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
     print_table(out, names, rows, {"link", "node"},
                 f"{len(frame)} of {count} pairs of ranks, slowest first; sums over {steps} steps; "
-                "moving: transfer time without waiting, if the trace shows it; share: of the "
+                "moving: transfer time without waiting, if the trace shows it, of all messages, "
+                "also side by side: more than the run took may be; share: of the "
                 "usual rate (--json: all, by direction)")
 
 

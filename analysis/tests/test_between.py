@@ -83,6 +83,18 @@ def test_summary_has_goodput_and_the_largest_cause(tmp_path, inside):
     assert "between steps 44.5% of wall time, mainly checkpoints (16.4%)" in text
 
 
+@pytest.mark.parametrize(("started", "said"), [
+    ((None, None), "start-up -"), ((0, 100), "start-up 4.000 s"),
+    ((0, 3000), "start-up 4.000 s; rank 1 began 3.000 s after the first")])
+def test_start_up_is_told(tmp_path, inside, started, said):
+    """Clocks are apart by a minute, which says nothing of when a process began."""
+    ranks = [Rank(rank, [], [(0, 4_000_000_000, 5_000_000_000)], shift=rank * 60_000_000_000,
+                  started=None if ms is None else ms * MS) for rank, ms in enumerate(started)]
+    folder = write_run(tmp_path / "run", ranks)
+    text = " ".join(inside("summary", folder).stdout.split())
+    assert said in text and ("began" in said) == ("began" in text)
+
+
 def test_the_page_says_it(tmp_path, inside):
     folder = study_of(tmp_path).run.path
     assert inside("report", folder, "--output", tmp_path / "r.html").returncode == 0

@@ -45,7 +45,7 @@ RANK = np.dtype(
      ("role", _named(("trainer", "attention_server", "both"), "<u4")),
      ("data", "<i4"), ("pipeline", "<i4"), ("tensor", "<i4"), ("context", "<i4"),
      ("server", "<i4"), ("threads", "<i4"), ("device", "S64"), ("peak_flops", "<f8"),
-     ("attention_kernel", "S64")]
+     ("attention_kernel", "S64"), ("started_ns", "<i8")]
 )
 SYNC = np.dtype(
     [("time_ns", "<i8"), ("offset_ns", "<i8"), ("rtt_min_ns", "<i8"), ("pings", "<u4"),
@@ -105,6 +105,7 @@ class Rank:
     server: int | None = None
     peak_flops: float = 1e9
     kernel: str = "avx512"
+    started: int | None = None  # when its process began; None: simulated
     shift: int = 0  # the local clock is ahead of rank 0's by so much
     syncs: list[tuple] | None = None  # (local, offset); default: one that undoes `shift`
     plan: list[tuple] = field(default_factory=list)  # (step, server, cost)
@@ -121,6 +122,7 @@ class Rank:
     producer: str = "trainer"
     flops: dict = field(default_factory=dict)  # fields of STEP that are not 0
     machine: str = ""  # YAML, of simulated runs
+    host: str = "node"
 
 
 def event_rows(rank: Rank) -> np.ndarray:
@@ -161,8 +163,9 @@ def fill(file: h5py.File, rank: Rank, world: int) -> None:
     file.attrs["seed"] = np.uint64(7)
     server = rank.rank if rank.server is None else rank.server
     data, pipeline, tensor = rank.place or (rank.rank, 0, 0)
-    info = (b"node", rank.rank, world, rank.rank, rank.role, data, pipeline, tensor, 0, server, 1,
-            b"host", rank.peak_flops, rank.kernel.encode())
+    info = (rank.host.encode(), rank.rank, world, rank.rank, rank.role, data, pipeline, tensor, 0,
+            server, 1, b"host", rank.peak_flops, rank.kernel.encode(),
+            -1 if rank.started is None else rank.started + rank.shift)
     syncs = [(0, -rank.shift)] if rank.syncs is None else rank.syncs
     kinds = [rank.peak - 6 * (rank.peak // 7)] + [rank.peak // 7] * 6
     high = [(s, kinds, rank.peak) for s, *_ in rank.steps]

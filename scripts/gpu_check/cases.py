@@ -5,13 +5,14 @@ import json
 
 PROGRAM, BENCH = "cadenza", "bench/bench_attention"
 TESTS = [f"tests/test_{name}" for name in (
-    "kernels", "attention", "model", "exec", "mpi_communicator", "mpi_device_communicator",
-    "mpi_layouts", "mpi_training")]
-RANKS = 2  # of the tests of MPI
+    "kernels", "attention", "model", "exec", "mpi")]
+MPI, RANKS = TESTS[-1], 2
 # Programs with the tests to leave to others, or to take alone: one process each, so that a kernel
 # that breaks the device or never ends hides no other one. The newest kernels come last.
 KERNELS = [(TESTS[0], "-*Mma.*:*Sm90.*"), (TESTS[0], "*Mma.*"), (TESTS[0], "*Sm90.*")]
-MODULES = [(name, "*") for name in TESTS[1:]]
+MODULES = [*((name, "*") for name in TESTS[1:-1]),
+           *((MPI, tests) for tests in ("Communicator.*:Together.*", "*DeviceCommunicator*:Nccl*",
+                                        "Layouts.*", "Training.*"))]
 UNIT_SECONDS = 120  # of each
 PROGRAMS = [PROGRAM, BENCH, *TESTS]
 

@@ -78,7 +78,7 @@ def run_tests(check, programs):
     failed = []
     for name, tests in programs:
         what = named(name, tests)
-        ranks = cases.RANKS if "test_mpi_" in name else None
+        ranks = cases.RANKS if name == cases.MPI else None
         launcher = ["mpirun", "-n", ranks, "--bind-to", "none"] if ranks else []
         try:
             code, out = check.run(*launcher, check.place.program(name), "--gtest_brief=1",

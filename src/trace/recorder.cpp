@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/trace/recorder.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <ctime>
+#include <fstream>
 #include <limits>
+#include <sstream>
+#include <string>
 
 #include "cadenza/base/error.hpp"
 
@@ -23,6 +29,23 @@ std::int64_t now_ns() {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+std::int64_t process_started_ns() {
+  std::string stat;
+  std::getline(std::ifstream("/proc/self/stat"), stat);
+  // The name of the program, field 2, may hold anything and ends at the last parenthesis.
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  std::int64_t ticks = 0;  // since the machine started, suspended or not
+  if (!(fields >> ticks)) return -1;
+  timespec since_start{};
+  clock_gettime(CLOCK_BOOTTIME, &since_start);
+  const double age = static_cast<double>(since_start.tv_sec) +
+                     static_cast<double>(since_start.tv_nsec) * 1e-9 -
+                     static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return now_ns() - static_cast<std::int64_t>(age * 1e9);
 }
 
 Recorder::Recorder(std::size_t capacity) {

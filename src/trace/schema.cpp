@@ -139,6 +139,7 @@ RankRow to_row(const RankInfo& rank) {
   copy_text(rank.device, row.device.data(), row.device.size());
   row.peak_flops = rank.peak_flops;
   copy_text(rank.attention_kernel, row.attention_kernel.data(), row.attention_kernel.size());
+  row.started_ns = rank.started_ns;
   return row;
 }
 

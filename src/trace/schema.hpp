@@ -29,6 +29,7 @@ struct RankRow {
   std::array<char, 64> device{};
   double peak_flops = 0;
   std::array<char, 64> attention_kernel{};
+  std::int64_t started_ns = -1;
 };
 
 enum class State : std::uint32_t { open = 0, clean = 1, signalled = 2, error = 3 };

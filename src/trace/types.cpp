@@ -14,7 +14,7 @@ static_assert(std::endian::native == std::endian::little, "rows are written as t
 static_assert(sizeof(MemorySample) == 80 && sizeof(MemoryHighwater) == 72);
 static_assert(sizeof(StepRecord) == 120 && sizeof(ClockSync) == 32 && sizeof(PlannedTask) == 80);
 static_assert(sizeof(PlannedStage) == 80 && sizeof(PositionLoss) == 40 && sizeof(AnswerLoss) == 48);
-static_assert(sizeof(RankRow) == 240 && sizeof(StatusRow) == 40);
+static_assert(sizeof(RankRow) == 248 && sizeof(StatusRow) == 40);
 
 /// A column has the name of its member, here and in the frames of the analysis.
 #define CADENZA_FIELD(member) #member, offsetof(T, member)
@@ -241,7 +241,8 @@ RowDescription describe_rows<RankRow>() {
                               {CADENZA_FIELD(threads), H5T_STD_I32LE},
                               {CADENZA_FIELD(device), words.get()},
                               {CADENZA_FIELD(peak_flops), H5T_IEEE_F64LE, "FLOP/s"},
-                              {CADENZA_FIELD(attention_kernel), words.get()}});
+                              {CADENZA_FIELD(attention_kernel), words.get()},
+                              {CADENZA_FIELD(started_ns), H5T_STD_I64LE, "ns"}});
 }
 
 template <>

@@ -9,8 +9,8 @@ import harness
 
 # Modules that measure times or pin threads: nothing else runs beside them.
 ALONE = {
-    "test_bench", "test_bench_simulation", "test_calibrate", "test_equal_bits", "test_interrupted",
-    "test_pauses", "test_quickstart", "test_signals", "test_threads",
+    "test_bench", "test_bench_simulation", "test_calibrate", "test_interrupted", "test_pauses",
+    "test_signals", "test_threads",
 }
 
 # What few changes touch: the tooling of bench, Slurm, devices and the paper, and two hosts.

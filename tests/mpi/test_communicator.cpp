@@ -10,7 +10,7 @@
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/trace/event.hpp"
 
-namespace cadenza::comm {
+namespace cadenza::comm::test_communicator {
 namespace {
 
 TEST(Communicator, AllReduceSumsMinimaAndMaxima) {
@@ -268,4 +268,4 @@ TEST(Together, NoErrorMeansNone) {
 }
 
 }  // namespace
-}  // namespace cadenza::comm
+}  // namespace cadenza::comm::test_communicator

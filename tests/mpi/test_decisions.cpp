@@ -12,7 +12,7 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/program/step_plan.hpp"
 
-namespace cadenza::app {
+namespace cadenza::app::test_decisions {
 namespace {
 
 config::Experiment experiment(int ranks) {
@@ -55,4 +55,4 @@ TEST(Decisions, AreTheSameOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace cadenza::app
+}  // namespace cadenza::app::test_decisions

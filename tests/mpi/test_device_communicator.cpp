@@ -15,7 +15,7 @@
 #include "shared_device.hpp"
 #include "unit/kernels/device_data.hpp"
 
-namespace cadenza::exec {
+namespace cadenza::exec::test_device_communicator {
 namespace {
 
 using cadenza::testing::download;
@@ -291,4 +291,4 @@ TEST(NcclOrder, MessagesInAnotherOrderLandInEachOthersPlaces) {
 }
 
 }  // namespace
-}  // namespace cadenza::exec
+}  // namespace cadenza::exec::test_device_communicator

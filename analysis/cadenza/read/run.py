@@ -218,6 +218,17 @@ class Run:
             rows.append(row)
         return pd.DataFrame(rows)
 
+    def start_up(self) -> pd.DataFrame:
+        """rank, seconds: from when its process began to when its first step did, on its own clock;
+        NaN in simulated runs. All begin the first step together, so what a rank has less than the
+        others is by how much later it came."""
+        rows = []
+        for file in self.files.values():
+            started, begin = int(file.info["started_ns"]), file.steps["begin_ns"][:1]
+            known = started >= 0 and len(begin) > 0
+            rows.append((file.rank, (int(begin[0]) - started) / 1e9 if known else np.nan))
+        return pd.DataFrame(rows, columns=["rank", "seconds"])
+
     def memory(self) -> pd.DataFrame:
         """High-water marks: rank, step, kind (or `total`), peak_bytes."""
         return frames.highwater_frame(list(self.files.values()))

@@ -26,7 +26,7 @@ TABLES = {
         [("host", _WORDS), ("rank", "<i4"), ("world", "<i4"), ("local_rank", "<i4"),
          ("role", "<u4"), ("data", "<i4"), ("pipeline", "<i4"), ("tensor", "<i4"),
          ("context", "<i4"), ("server", "<i4"), ("threads", "<i4"), ("device", _WORDS),
-         ("peak_flops", "<f8"), ("attention_kernel", _WORDS)]),
+         ("peak_flops", "<f8"), ("attention_kernel", _WORDS), ("started_ns", "<i8")]),
     "/meta/strings": np.dtype("S96"),
     "/meta/status": np.dtype(
         [("state", "<u4"), ("signal", "<i4"), ("last_step", "<i8"), ("n_events", "<u8"),
@@ -77,7 +77,8 @@ CODES = {
     "/clock/sync": ("phase",), "/meta/rank": ("role",), "/meta/status": ("state",),
 }
 # What the rows of a table promise.
-TIMES = {"/events": ("begin_ns", "end_ns"), "/steps": ("begin_ns", "end_ns"),
+TIMES = {"/meta/rank": ("started_ns",),
+         "/events": ("begin_ns", "end_ns"), "/steps": ("begin_ns", "end_ns"),
          "/clock/sync": ("time_ns", "offset_ns", "rtt_min_ns"),
          "/memory/samples": ("time_ns",)}
 _COUNT, _AMOUNT = (-1, 2**56), (-1.0, 1e30)  # sums of them are no overflow; -1: does not apply

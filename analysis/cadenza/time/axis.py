@@ -9,7 +9,7 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.errors import DataError
 
-_WIDEST = 2**62  # ns, of all ranks' times one behind the other
+WIDEST = 2**62  # ns, of all ranks' times one behind the other
 
 
 class OneAxis:
@@ -23,7 +23,7 @@ class OneAxis:
         last = max((int(column.max()) for column in known), default=0)
         self._span = last - self._origin + 1
         self._ranks = pd.Index(windows["rank"].unique())
-        if self._span * (len(self._ranks) + 1) > _WIDEST:
+        if self._span * (len(self._ranks) + 1) > WIDEST:
             years = self._span / (365 * 86_400 * 10**9)
             raise DataError(f"times of one step lie {years:.1f} years apart: its trace is damaged")
         self.pairs = intervals.make(

@@ -218,6 +218,7 @@ struct RankInfo {
   std::string device = "host";
   double peak_flops = 0;         ///< measured matrix-product rate of this rank, FLOP/s
   std::string attention_kernel;  ///< a word of attention.kernel; empty: simulated
+  std::int64_t started_ns = -1;  ///< when its process began, as now_ns(); -1: simulated
 };
 
 /// The run of the trace.
@@ -235,5 +236,8 @@ struct RunInfo {
 
 /// Present time of the clock of events (CLOCK_MONOTONIC), nanoseconds.
 std::int64_t now_ns();
+
+/// When this process began on that clock, to 10 ms (/proc/self/stat, field 22); -1: not known.
+std::int64_t process_started_ns();
 
 }  // namespace cadenza::trace

@@ -50,6 +50,7 @@ struct PackedRank {
   char attention_kernel[64];
   std::int32_t numbers[10];
   double peak_flops;
+  std::int64_t started_ns;
 };
 static_assert(std::is_trivially_copyable_v<PackedRank>);
 
@@ -69,6 +70,7 @@ PackedRank pack(const trace::RankInfo& r) {
       r.server, r.threads};
   std::copy(std::begin(numbers), std::end(numbers), packed.numbers);
   packed.peak_flops = r.peak_flops;
+  packed.started_ns = r.started_ns;
   return packed;
 }
 
@@ -89,6 +91,7 @@ trace::RankInfo unpack(const PackedRank& packed) {
   r.server = n[8];
   r.threads = n[9];
   r.peak_flops = packed.peak_flops;
+  r.started_ns = packed.started_ns;
   return r;
 }
 
@@ -148,6 +151,7 @@ trace::RankInfo describe_rank(comm::Communicator& world, const config::Experimen
   info.local_rank = place.local_rank;
   info.threads = static_cast<std::int32_t>(Device().concurrency());
   info.device = kernels::device_identity().name;
+  info.started_ns = trace::process_started_ns();
   return info;
 }
 

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import sys
+import time
 
 import h5py
 import pytest
@@ -80,12 +81,15 @@ def test_parts_of_a_real_run(runs, placement):
 
 def test_steps_and_what_lies_between_are_the_wall_time(runs, corpus, tmp_path):
     """With a checkpoint after every step: by the files' own times and the batch's tokens."""
+    called = time.monotonic_ns()
     folder = harness.train(tmp_path, {
         "data": harness.tokens_data(corpus), "parallel": {"data": 2},
         "run": {"steps": 6, "checkpoint": {"every": 1, "keep": 1}},
     }).folder
     study = look_at(folder)
     with h5py.File(folder / "trace/rank-00001.h5") as file:
+        first, *_ = file["/steps"]["begin_ns"]
+        started = int(file["/meta/rank"]["started_ns"][0])
         steps = file["/steps"][1:]
     wall = float(steps["end_ns"][-1] - steps["begin_ns"][0]) / 1e9
     parts, gaps = study.steady(study.parts), study.steady_between
@@ -94,6 +98,9 @@ def test_steps_and_what_lies_between_are_the_wall_time(runs, corpus, tmp_path):
     outside = gaps[list(CAUSES)].sum(axis=None) / 1e9
     assert inside + outside == pytest.approx(wall, rel=0.01)
     (summary,) = json.loads(harness.analyze("summary", folder, "--json").stdout)["runs"]
+    assert called - 20e6 <= started < first
+    assert study.run.start_up()["seconds"][1] == pytest.approx((first - started) / 1e9)
+    assert summary["start_up"]["seconds"] <= (first - called) / 1e9 + 0.02
     tokens = study.metrics["tokens"].iloc[1:].sum()
     assert summary["goodput"] == pytest.approx(tokens / wall, rel=0.01)
     causes = summary["between_steps"]["causes"]

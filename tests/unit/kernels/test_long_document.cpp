@@ -67,8 +67,8 @@ void attend_exactly(Rectangle& of, std::int64_t query, int head, double others) 
   of.lse[row] = static_cast<float>(whole);
   double delta = 0;
   for (std::size_t j = 0; j < keys; ++j) {
-    for (std::size_t d = 0; d < dim; ++d)
-      of.exact.out[row * dim + d] += std::exp(logits[j] - own) * of.v[at(j) + d];
+    const double weight = std::exp(logits[j] - own);
+    for (std::size_t d = 0; d < dim; ++d) of.exact.out[row * dim + d] += weight * of.v[at(j) + d];
   }
   for (std::size_t d = 0; d < dim; ++d)
     delta += std::exp(own - whole) * of.exact.out[row * dim + d] * dout[d];

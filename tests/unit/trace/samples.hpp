@@ -61,6 +61,7 @@ inline RankInfo sample_rank(int rank, int world) {
   info.device = "a device";
   info.peak_flops = 1.25e12;
   info.attention_kernel = "avx512";
+  info.started_ns = 4711;
   return info;
 }
 

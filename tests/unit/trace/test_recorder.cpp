@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/trace/recorder.hpp"
@@ -23,6 +25,22 @@ TEST(Recorder, CountsWhatDoesNotFitAndNeverMoves) {
   EXPECT_EQ(recorder.events().front().bytes, 7);
   EXPECT_EQ(recorder.events().data(), first);
   EXPECT_EQ(recorder.dropped(), 30) << "drops are counted over the run";
+}
+
+TEST(Process, BeganWhenItDid) {
+  constexpr std::int64_t kTick = 10'000'000;
+  usleep(3 * kTick / 1000);
+  const std::int64_t now = now_ns();
+  EXPECT_GT(process_started_ns(), 0);
+  EXPECT_LT(process_started_ns(), now - 2 * kTick);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::int64_t began = process_started_ns();
+    _exit(began >= now - 2 * kTick && began <= now_ns() + kTick ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "a new process began before it was made, or is yet to begin";
 }
 
 TEST(Recorder, WithoutRoomDropsEverything) {

@@ -154,7 +154,8 @@ TEST_F(WriterTest, LaysFieldsOutAsDocumented) {
                                                          {"threads", 100, 4, I},
                                                          {"device", 104, 64, S},
                                                          {"peak_flops", 168, 8, F},
-                                                         {"attention_kernel", 176, 64, S}}));
+                                                         {"attention_kernel", 176, 64, S},
+                                                         {"started_ns", 240, 8, I}}));
 }
 
 TEST_F(WriterTest, NamesItsNumbers) {
@@ -281,6 +282,7 @@ TEST_F(WriterTest, SaysWhoseFileItIs) {
   }
   EXPECT_THAT(column<double>(id, "/meta/rank", "peak_flops"), ElementsAre(1.25e12));
   EXPECT_THAT(text_column(id, "/meta/rank", 64, "attention_kernel"), ElementsAre("avx512"));
+  EXPECT_THAT(column<std::int64_t>(id, "/meta/rank", "started_ns"), ElementsAre(4711));
 }
 
 TEST_F(WriterTest, KeepsEveryFieldOfEveryEvent) {
