@@ -7,6 +7,7 @@ from cadenza.time.between import CAUSE_NAMES
 from cadenza.time.imbalance import DENSE
 from cadenza.words import NONE, byte_count, count, number, seconds, share
 
+_WORTH = 0.0005  # of wall time: a share that is not shown as 0.0%
 _LATE = 0.1  # of the time to the first step: by which a process may begin later than others
 
 
@@ -53,7 +54,7 @@ def _start_up(found: dict) -> str:
 
 def between_said(found: dict, lies: str = "") -> str:
     """The share of wall time that is summary.between_steps(), and its largest cause."""
-    if not found["share"]:
+    if (found["share"] or 0.0) < _WORTH:
         return share(found["share"])
     cause = max(found["causes"], key=found["causes"].__getitem__)
     most, name = found["causes"][cause] / found["wall_seconds"], CAUSE_NAMES[cause]

@@ -81,6 +81,14 @@ def ranks_of(members: tuple[int, ...]) -> str:
     return f"{said[0]}, {said[1]} … {said[-1]} ({len(members)} ranks)"
 
 
+_HOST_DEVICES = ("", "host", "OpenMP", "Serial", "Threads")
+
+
+def gpu(device: str, local_rank: int) -> str:
+    """ "GPU 3", with the number of the rank on its host; "" where a rank computes on the host."""
+    return "" if device in _HOST_DEVICES else f"GPU {local_rank}"
+
+
 def role_name(role: str) -> str:
     return {"attention_server": "server", "both": "trainer+server"}.get(role, role)
 

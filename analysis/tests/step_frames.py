@@ -32,7 +32,7 @@ def events_frame(rows: list[dict]) -> pd.DataFrame:
 def ranks_frame(count: int, **columns) -> pd.DataFrame:
     frame = pd.DataFrame({"rank": range(count)})
     defaults = {"role": "both", "data": frame["rank"], "pipeline": 0, "tensor": 0, "context": 0,
-                "server": frame["rank"]}
+                "server": frame["rank"], "device": "host", "local_rank": frame["rank"]}
     return frame.assign(**{**defaults, **columns})
 
 

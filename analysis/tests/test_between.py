@@ -8,6 +8,7 @@ import pytest
 from trace_files import DENSE, HOST_LANE, PLANNING, Rank, write_run
 
 import cadenza
+from cadenza.facts import between_said
 from cadenza.time.between import CAUSES
 
 CHECKPOINT, DATA, TRACE = 11, 9, 14
@@ -81,6 +82,12 @@ def test_summary_has_goodput_and_the_largest_cause(tmp_path, inside):
     text = " ".join(inside("summary", folder).stdout.split())
     assert "56,250 of wall clock (goodput)" in text
     assert "between steps 44.5% of wall time, mainly checkpoints (16.4%)" in text
+
+
+def test_a_share_of_nothing_has_no_cause():
+    found = {"share": 4e-4, "wall_seconds": 1.0, "causes": {"checkpoint": 4e-4, "data": 0.0}}
+    assert between_said(found) == "0.0%"
+    assert between_said({**found, "share": 0.01}) == "1.0% of wall time, mainly checkpoints (0.0%)"
 
 
 @pytest.mark.parametrize(("started", "said"), [

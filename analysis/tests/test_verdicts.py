@@ -139,6 +139,13 @@ def test_who_is_named_together(slow, expected):
     assert named(facts(slow, HOSTS)) == expected
 
 
+@pytest.mark.parametrize("device, place", [("host", "n1"), ("NVIDIA H100", "n1, GPU 1")])
+def test_one_rank_is_said_with_its_host_and_gpu(device, place):
+    of = facts(speeds([5]), HOSTS.assign(device=device, local_rank=HOSTS["rank"] % 4))
+    frame = verdicts(find(of), gaps_of(0.0), lambda _, cases: 80.0 - cases.sum(axis=1), of)
+    assert frame["sentence"].iloc[0].startswith(f"Repairing rank 5 ({place}) saves ")
+
+
 def test_those_that_take_turns_are_one():
     slow = np.ones((8, 8))
     for step in range(8):

@@ -14,7 +14,7 @@ from cadenza.causes.troubles import BETWEEN, Facts, lost_by_phase, ranks_of_host
 from cadenza.causes.repair import (
     INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble, first_and_last, gains, in_order,
 )
-from cadenza.words import number, ranks_of, seconds, share
+from cadenza.words import gpu, number, ranks_of, seconds, share
 
 COLUMNS = ["kind", "members", "hosts", "phase", "cause", "since_step", "steps", "trend", "saves",
            "sentence"]
@@ -112,7 +112,7 @@ def _row(one: Trouble, saves: float, lost: pd.Series, facts: Facts) -> dict:
 
 def _kind(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
     """And how the members are called."""
-    members, host = set(one.members), ranks.set_index("rank")["host"]
+    members = set(one.members)
     own = ranks_of_hosts(ranks)
     node = next((name for name, of in own.items()
                  if of == members and len(own) > 1 and len(of) > 1), "")
@@ -122,7 +122,9 @@ def _kind(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
             return "adapter", f"the adapter of {node} (ranks {text})"
         return "link", one.links[0].name if len(one.links) == 1 else f"a link among ranks {text}"
     if len(members) == 1:
-        return "rank", f"rank {one.members[0]} ({host.get(one.members[0])})"
+        mine = ranks.set_index("rank").loc[one.members[0]]
+        place = filter(None, (mine["host"], gpu(mine["device"], mine["local_rank"])))
+        return "rank", f"rank {one.members[0]} ({', '.join(place)})"
     if members == set(ranks["rank"]):
         return "all", "all ranks"
     if node:

@@ -6,25 +6,21 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 from cadenza.study import Study
-from cadenza.words import NONE
+from cadenza.words import NONE, gpu
 
 COORDINATES = ("data", "pipeline", "tensor", "context")
-_HOST_DEVICES = ("", "host", "OpenMP", "Serial", "Threads")  # a rank's device that is no GPU
 
 
 def places(study: Study, short: bool = False) -> dict[int, str]:
     """Per rank its host, its GPU, and its coordinates of which the run has more than one; of an
-    attention server, which has no coordinates, its number. In short host and GPU alone.
-
-    A GPU has the number of the rank on its host.
-    """
+    attention server, which has no coordinates, its number. In short host and GPU alone."""
     ranks = study.ranks
     several = [name for name in COORDINATES if ranks[name].nunique() > 1]
     found = {}
     for row in ranks.to_dict("records"):
         parts = [str(row["host"])]
-        if row["device"] not in _HOST_DEVICES:
-            parts.append(f"GPU {row['local_rank']}" + (f" ({row['device']})" if not short else ""))
+        if on := gpu(row["device"], row["local_rank"]):
+            parts.append(on if short else f"{on} ({row['device']})")
         server = row["role"] == "attention_server"
         at = [f"server {row['server']}"] if server else [f"{name} {row[name]}" for name in several]
         parts += [", ".join(at)] if at and not short else []
