@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -75,12 +76,15 @@ def identity(run: Run) -> dict:
 
 def labels(runs: list[dict]) -> list[str]:
     """The shortest thing that tells runs apart, by identity(): placement, name, producer or
-    folder."""
+    folder, from where folders differ."""
     for key in ("placement", "name", "producer"):
         found = [str(run[key]) for run in runs]
         if len(set(found)) == len(found):
             return found
-    return [run["path"] for run in runs]
+    paths = [run["path"] for run in runs]
+    folders = [os.path.abspath(path) for path in paths]
+    common = os.path.commonpath(folders)
+    return paths if common in folders else [os.path.relpath(one, common) for one in folders]
 
 
 def _imbalance(study: Study) -> dict:

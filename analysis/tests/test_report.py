@@ -12,6 +12,7 @@ from conftest import steps_of, two_ranks
 from trace_files import ATTENTION, DENSE, Rank, write_run
 
 import cadenza
+from cadenza import summary
 from cadenza.comparison import compare
 from cadenza.time.parts import PARTS
 from cadenza.report import (
@@ -371,3 +372,17 @@ def test_lost_time_is_said_in_words(tmp_path):
                                   ["a"], [])
     assert "70.0% of the ranks' time is lost, mainly because computations had no core (60.0%)." \
         in line.text
+
+
+@pytest.mark.parametrize("paths, labels", [
+    (["/a/sweep/r1", "/a/sweep/r2"], ["r1", "r2"]),
+    (["/a/monday/cad", "/a/tuesday/cad"], ["monday/cad", "tuesday/cad"]),
+    (["/a/run", "/a/run"], ["/a/run", "/a/run"]),
+    (["/a/run", "/a/run/again"], ["/a/run", "/a/run/again"]),
+])
+def test_runs_of_one_kind_are_called_by_where_their_folders_differ(paths, labels):
+    runs = [{"placement": "cad", "name": "x", "producer": "simulator", "path": path}
+            for path in paths]
+    assert summary.labels(runs) == labels
+    runs[1]["placement"] = "ring"
+    assert summary.labels(runs) == ["cad", "ring"]
