@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cadenza.causes.verdicts import said
 from cadenza.colours import PART_NAMES
 from cadenza.comparable import FAR
-from cadenza.time.parts import BUSY, PARTS
+from cadenza.time.parts import lost_shares
 from cadenza.study import Study
 from cadenza.summary import between_steps_said, out_of_memory
 from cadenza.words import change, number, seconds, share, signed
@@ -54,9 +54,7 @@ def _run(study: Study, name: str) -> list[Headline]:
 
 def _lost(study: Study) -> str:
     """The share of all ranks' time that is not work, and its largest part."""
-    sums = study.steady(study.parts)[list(PARTS)].sum()
-    shares = sums / sums.sum()
-    lost = shares.drop(list(BUSY))
+    lost = lost_shares(study.steady(study.parts))
     if lost.sum() < _WORTH:
         return "Ranks compute almost all the time."
     largest = str(lost.idxmax())

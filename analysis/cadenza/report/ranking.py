@@ -8,7 +8,7 @@ import numpy as np
 from cadenza.colours import PART_NAMES
 from cadenza.report.blocks import Table
 from cadenza.study import Study
-from cadenza.time.parts import BUSY, PARTS
+from cadenza.time.parts import lost_shares
 from cadenza.words import NONE, byte_count, number, ranks_of, seconds, share
 
 FEW = 4  # runs: so many are all shown in detail
@@ -61,9 +61,8 @@ def _lost(study: Study) -> tuple[str, str]:
     """The share of the ranks' time that is no work, and what most of it is."""
     if not study.has_events:
         return NONE, NONE
-    sums = study.steady(study.parts)[list(PARTS)].sum()
-    lost = sums.drop(list(BUSY))
-    return share(lost.sum() / sums.sum()), PART_NAMES[str(lost.idxmax())] if lost.any() else NONE
+    lost = lost_shares(study.steady(study.parts))
+    return share(lost.sum()), PART_NAMES[str(lost.idxmax())] if lost.any() else NONE
 
 
 def _repair(study: Study) -> str:

@@ -17,8 +17,7 @@ from cadenza.time.parts import BUSY, LOST, PARTS
 # What a rank's time is made of: each part is of one lane, so that lanes sum to their rank.
 LANES = {
     "compute": (*BUSY, "no_core"),
-    "communication": ("communication", "attention_wait", "pipeline_bubble", "tensor_parallel_wait",
-                      "data_parallel_wait"),
+    "communication": tuple(part for part in LOST if part not in ("no_core", "other")),
     "host and rest": ("other",),
 }
 _DIGITS = 5

@@ -11,7 +11,7 @@ from cadenza.time.axis import OneAxis
 from cadenza.read.columns import one_of
 from cadenza.time.pieces import BUSY, PARTS, lane_pieces
 
-__all__ = ["BUSY", "LOST", "PARTS", "rank_totals", "step_times", "time_parts"]
+__all__ = ["BUSY", "LOST", "PARTS", "lost_shares", "rank_totals", "step_times", "time_parts"]
 
 LOST = tuple(part for part in PARTS if part not in BUSY)
 
@@ -72,6 +72,12 @@ def rank_totals(parts: pd.DataFrame) -> pd.DataFrame:
     totals.attrs.clear()  # pandas keeps the units of `parts`, which these are not
     totals["busy_share"] = (busy / totals["window"]).where(totals["window"] > 0)
     return totals.reset_index()
+
+
+def lost_shares(parts: pd.DataFrame) -> pd.Series:
+    """By part of LOST its share of all the time of these ranks and steps."""
+    sums = parts[list(PARTS)].sum()
+    return sums[list(LOST)] / sums.sum()
 
 
 def step_times(steps: pd.DataFrame) -> pd.DataFrame:

@@ -78,6 +78,15 @@ def opened(browser, path, scheme, width):
     return page, complaints
 
 
+def frame_of(plot):
+    """Where a picture's marks are on the page, once it is in sight: left, top, width, height."""
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    left, top, width, height = plot.evaluate(
+        "({view: {frame: {bbox}}}) => [bbox.left, bbox.top, bbox.width, bbox.height]")
+    return box["x"] + left, box["y"] + top, width, height
+
+
 @pytest.mark.parametrize(
     ("name", "scheme", "width"),
     [
@@ -123,21 +132,19 @@ def test_a_heat_map_changes_with_its_choice(browser, pages):
 def test_dragging_over_the_timeline_zooms_in(browser, pages):
     page, complaints = opened(browser, pages["real"], "light", 1280)
     plot = page.locator("#timeline .plot").first
-    plot.scroll_into_view_if_needed()
+    left, top, width, height = frame_of(plot)
     length = "plot => plot.view.model.x_range.end - plot.view.model.x_range.start"
     before = plot.evaluate(length)
-    box = plot.bounding_box()
-    frame = plot.evaluate("({view}) => [view.frame.bbox.left, view.frame.bbox.width]")
-    middle = box["y"] + box["height"] / 3
-    page.mouse.move(box["x"] + frame[0] + 0.3 * frame[1], middle)
+    middle = top + height / 3
+    page.mouse.move(left + 0.3 * width, middle)
     page.mouse.down()
-    page.mouse.move(box["x"] + frame[0] + 0.5 * frame[1], middle, steps=5)
+    page.mouse.move(left + 0.5 * width, middle, steps=5)
     page.mouse.up()
     page.wait_for_function(
         f"before => ({length})(document.querySelector('#timeline .plot')) < before", arg=before
     )
     assert plot.evaluate(length) == pytest.approx(0.2 * before, rel=0.05)
-    page.mouse.dblclick(box["x"] + frame[0] + 0.4 * frame[1], middle)
+    page.mouse.dblclick(left + 0.4 * width, middle)
     assert plot.evaluate(length) == pytest.approx(before)
     assert complaints == []
     page.context.close()
@@ -146,10 +153,8 @@ def test_dragging_over_the_timeline_zooms_in(browser, pages):
 def test_a_pointer_shows_numbers_with_units(browser, pages):
     page, complaints = opened(browser, pages["real"], "light", 1280)
     plot = page.locator("#time .plot").first
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    frame = plot.evaluate("({view}) => [view.frame.bbox.left, view.frame.bbox.height]")
-    page.mouse.move(box["x"] + frame[0] + 9, box["y"] + 0.3 * frame[1])
+    left, top, _, height = frame_of(plot)
+    page.mouse.move(left + 9, top + 0.3 * height)
     tip = page.locator(".bk-Tooltip").first
     tip.wait_for()
     text = tip.evaluate("tip => tip.shadowRoot.querySelector('.bk-tooltip-content').textContent")
