@@ -138,6 +138,14 @@ def test_messages_and_collectives_show_it_where_steps_are_far_apart(tmp_path, op
     assert [(one.rank, one.ahead_ns) for one in run.wrong_clocks] == [(1, 20 * MS)]
 
 
+def test_messages_bound_what_the_ends_of_steps_say(tmp_path):
+    """Rank 1 leaves each step 6 ms before the others: its clock seems to be 14 ms ahead. But then
+    it would begin a collective after that is over."""
+    run = opened(tmp_path, "wrong", ahead=(0, 20 * MS, 0), early=6 * MS)
+    assert [(one.rank, one.ahead_ns) for one in run.wrong_clocks] == [(1, 15 * MS)]
+    assert all("before it is sent" not in one.what for one in cadenza.check(run))
+
+
 @pytest.mark.parametrize("options", [
     {}, {"jitter": 50_000}, {"early": 5 * MS // 10}, {"late": MS}, {"early": MS // 2, "late": MS},
     {"jitter": 2 * MS}, {"early": MS // 2, "sends": True}, {"steps": 1, "early": MS // 2},

@@ -61,8 +61,7 @@ def wrong_clocks(
 ) -> list[WrongClock]:
     """@param files   of all ranks, with times as they were measured
     @param ranks   Run.ranks()
-    @param events  EVENT_COLUMNS of all ranks in a step; only asked for where the steps' ends differ
-                   and their begins do not tell why
+    @param events  EVENT_COLUMNS of all ranks in a step; only asked for where a clock may be wrong
     """
     steps = _common_steps(files)
     if len(files) < 2 or not len(steps):
@@ -74,12 +73,13 @@ def wrong_clocks(
     proven = [rank for rank in suspects if _begins_too_early(ends, rank, least[rank])]
     left = [rank for rank in suspects
             if rank not in proven and abs(ends.offset[rank]) > _WORTH_NS]
-    if left:
-        step = int(steps[len(steps) // 2])
-        proven += _come_too_early(ends, left, least, [file.rank for file in files], events(step),
-                                  ranks())
+    if not proven and not left:
+        return []
+    early = _early(events(int(steps[len(steps) // 2])), ranks(),
+                   [file.rank for file in files], ends.others)
+    proven += [rank for rank in left if _come_too_early(ends, rank, least[rank], early(rank))]
     unlike = np.abs(ends.offset[ends.others]).max()
-    return [WrongClock(files[rank].rank, int(ends.offset[rank]),
+    return [WrongClock(files[rank].rank, _possible(int(ends.offset[rank]), early(rank)),
                        int(np.ceil(ends.spread[rank] + unlike)))
             for rank in sorted(proven)]
 
@@ -137,30 +137,40 @@ def _explains(before: np.ndarray, after: np.ndarray) -> bool:
     return bool(before.any() and after.sum() <= _LEFT * before.sum())
 
 
-def _come_too_early(
-    ends: _Ends, suspects: Sequence[int], least: np.ndarray, numbers: Sequence[int],
-    events: pd.DataFrame, ranks: pd.DataFrame
-) -> list[int]:
-    """The suspects of which messages or collectives with the others show that their clock is off.
-
-    @param numbers  of all ranks
-    """
+def _early(
+    events: pd.DataFrame, ranks: pd.DataFrame, numbers: Sequence[int], others: np.ndarray
+) -> Callable[[int], np.ndarray]:
+    """Of a place in `numbers`, of all ranks: by how many ns each of its messages and collectives
+    with `others` is over before it begins, (n, 2): if its clock is behind the others', or ahead."""
     messages = _messages(events)
     together = collective_members(events, ranks)
     names = ["rank", "begin_ns", "end_ns"]
     together[names] = events[names].to_numpy()[together["event"]]
-    known = {number for number, agrees in zip(numbers, ends.others, strict=True) if agrees}
-    found = []
-    for rank in suspects:
-        early = np.concatenate([_of_messages(messages, numbers[rank], known),
-                                _of_collectives(together, numbers[rank], known)])
-        ahead, sure = ends.offset[rank], least[rank] + ends.spread[rank]
-        # `early` is of clocks as they are: (behind the others', ahead of them), in ns.
-        before = early.max(axis=1, initial=-np.inf) > least[rank]
-        after = (early + [ahead, -ahead]).max(axis=1, initial=-np.inf) > sure
-        if _explains(before, after):
-            found.append(rank)
-    return found
+    known = {number for number, agrees in zip(numbers, others, strict=True) if agrees}
+
+    def of(rank: int) -> np.ndarray:
+        return np.concatenate([_of_messages(messages, numbers[rank], known),
+                               _of_collectives(together, numbers[rank], known)])
+
+    return of
+
+
+def _come_too_early(ends: _Ends, rank: int, least: float, early: np.ndarray) -> bool:
+    """Whether messages or collectives with the others show that its clock is off."""
+    ahead, sure = ends.offset[rank], least + ends.spread[rank]
+    before = early.max(axis=1, initial=-np.inf) > least
+    after = (early + [ahead, -ahead]).max(axis=1, initial=-np.inf) > sure
+    return _explains(before, after)
+
+
+def _possible(ahead: int, early: np.ndarray) -> int:
+    """What is next to `ahead` of that by which no message comes before it is sent. Ranks may leave
+    a step one after another, always in the same order; what they send each other knows nothing of
+    that."""
+    behind, over = early.max(axis=0, initial=-np.inf)
+    if over > -behind or over <= ahead <= -behind:
+        return ahead
+    return int(np.clip(ahead, over, -behind))
 
 
 def _messages(events: pd.DataFrame) -> pd.DataFrame:
