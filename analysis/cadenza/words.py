@@ -86,7 +86,12 @@ _HOST_DEVICES = ("", "host", "OpenMP", "Serial", "Threads")
 
 def gpu(device: str, local_rank: int) -> str:
     """ "GPU 3", with the number of the rank on its host; "" where a rank computes on the host."""
-    return "" if device in _HOST_DEVICES else f"GPU {local_rank}"
+    return "" if on_host(device) else f"GPU {local_rank}"
+
+
+def on_host(device: str) -> bool:
+    """Whether a rank with this device computes on cores of its host."""
+    return device in _HOST_DEVICES
 
 
 def role_name(role: str) -> str:

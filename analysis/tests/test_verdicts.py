@@ -172,6 +172,20 @@ def test_a_machine_file_tells_when_all_are_slow():
     assert named(facts(slow, HOSTS, machine=3.0)) == [("all", list(range(8)), "steady", 0)]
 
 
+@pytest.mark.parametrize("device, machine, factor, named_", [
+    ("host", 0.0, 1.12, False), ("OpenMP", 0.0, 1.12, False), ("host", 0.0, 1.3, True),
+    ("host", 3.0, 1.12, True), ("NVIDIA H100", 0.0, 1.12, True)])
+@pytest.mark.parametrize("steps", [range(8), [2, 3], [1, 2, 5]])
+def test_what_cores_of_a_host_differ_by_on_their_own_is_no_fault(
+        device, machine, factor, named_, steps):
+    """But it is where a machine file gives their pace, and of GPUs."""
+    slow = np.ones((4, 8))
+    slow[1, list(steps)] = factor
+    ranks = ranks_frame(4, host="n0", device=device)
+    found = [one.members for one in find(facts(slow, ranks, machine=machine))]
+    assert found == ([(1,)] if named_ else [])
+
+
 def without_core(still, **options):
     ranks = ranks_frame(len(still), host="n0")
     return [(one.members, one.steps, one.trend, round(float(np.mean(list(one.excess.values()))), 1))
@@ -211,7 +225,7 @@ def test_cold_caches_after_turns_of_others_are_not_slow():
     slow[1, 4:6] = 1.1
     ranks = ranks_frame(2, host="n0")
     assert {one.cause for one in find(facts(slow, ranks, still=still))} == {NO_CORE}
-    slow[1, 4:6] = 1.3
+    slow[1, 4:6] = 1.5
     assert {one.cause for one in find(facts(slow, ranks, still=still))} == {NO_CORE, SLOW}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 STEADY, RISING, ONCE, PERIODIC, INTERMITTENT, IN_TURN = (
     "steady", "rising", "once", "periodic", "intermittent", "in turn")
-_LEAST = 0.015  # of the usual time: less is not looked for
+NOTICED = 0.015  # of the usual time: less is not looked for
 _SURE = 5.0  # standard deviations
 _ALIKE = 0.25  # of the worst step: others that reach it may be of the same pattern
 _MOST = 3  # patterns of a series
@@ -29,28 +29,29 @@ class Pattern:
     level: np.ndarray
 
 
-def patterns(level: np.ndarray, noise: float) -> list[Pattern]:
+def patterns(level: np.ndarray, noise: float, least: float = NOTICED) -> list[Pattern]:
     """@param level  per step how much more than usual, 0: as usual
     @param noise  standard deviation of a step
+    @param least  mean of the steps of a pattern that is worth a word
     """
     found: list[Pattern] = []
     left = np.asarray(level, float)
-    while len(found) < _MOST and (one := _pattern(left, noise)) is not None:
+    while len(found) < _MOST and (one := _pattern(left, noise, least)) is not None:
         found.append(one)
         left = left - one.level
     return found
 
 
-def _pattern(level: np.ndarray, noise: float) -> Pattern | None:
+def _pattern(level: np.ndarray, noise: float, least: float) -> Pattern | None:
     """The one that explains most, where it is more than noise."""
     # A level that is far above the noise varies by more than the noise.
-    spread = max(noise, _LEAST / 3)
+    spread = max(noise, least / 3)
 
     def cost(one: tuple) -> float:
         _, fit, price = one
         return ((level - fit) ** 2).sum() / spread**2 + price * np.log(len(level) + 1.0)
 
-    fits = _constant(level, noise)
+    fits = _constant(level, noise, least)
     ramp = _ramp(level, noise)
     if ramp is not None:
         fits.append((ramp > 0, ramp, 2.0))
@@ -64,16 +65,18 @@ def _pattern(level: np.ndarray, noise: float) -> Pattern | None:
             fit = np.where(active, raised[1] - raised[1][0], 0.0)
     mean = fit[active].mean() if active.any() else 0.0
     sure = mean * np.sqrt(active.sum()) > _SURE * noise
-    if mean < _LEAST or not sure or cost(best) >= (level**2).sum() / spread**2:
+    if mean < least or not sure or cost(best) >= (level**2).sum() / spread**2:
         return None
     return Pattern(RISING if rises else trend_of(active), active, fit)
 
 
-def _constant(level: np.ndarray, noise: float) -> list[tuple[np.ndarray, np.ndarray, float]]:
+def _constant(
+    level: np.ndarray, noise: float, least: float
+) -> list[tuple[np.ndarray, np.ndarray, float]]:
     """Models of one level in some steps: which, what it is in each step, and their price. The steps
     are all, those from one on, or those that stand out, or stand out as the worst one does."""
     steps = np.arange(len(level))
-    hot = level > max(_LEAST, _SURE * noise)
+    hot = level > max(least, _SURE * noise)
     some = [(steps >= first, 1.0 + (first > 0)) for first in steps]
     if hot.any():
         alike = hot if hot.all() else hot & (level > _ALIKE * level.max())

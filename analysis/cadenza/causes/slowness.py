@@ -34,6 +34,7 @@ class Cells:
     noise: np.ndarray  # (phases,): standard deviation of log(run / fair) where nothing is wrong, or
     # what follows from how operations differ among themselves, if that is more
     alone: np.ndarray  # ranks whose work no other rank does: only a machine file tells their pace
+    given: bool  # whether a machine file gave what is usual
 
 
 def cells(
@@ -73,7 +74,7 @@ def cells(
              if healthy.any() else _LEAST_NOISE
              for *pair, by_chance in zip(run, usual, chance, strict=True)]
     return Cells(ranks, steps, run, usual, summed(rows["still"].to_numpy()), np.array(noise),
-                 np.setdiff1d(ranks, rows["rank"].to_numpy()[shared]))
+                 np.setdiff1d(ranks, rows["rank"].to_numpy()[shared]), bool((given > 0).any()))
 
 
 def _without_pauses(rows: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
