@@ -86,13 +86,17 @@ def _slow(facts: Facts) -> Iterable[Trouble]:
                            share * with_core[rank])
 
 
-def _least(facts: Facts) -> np.ndarray:
-    """By how much each rank must be slower to be named. A core of a host is slower now and then, or
-    always, for what the others do that share its units, caches and power, or, of a virtual machine,
-    for what nobody here sees: in clean runs by up to 13 %, on one of two cores alone."""
+def on_shared_cores(facts: Facts) -> np.ndarray:
+    """Which ranks, in the cells' order, compute where neighbours can slow them: on cores of a host,
+    that others share with its units, caches and power, and, of a virtual machine, unseen. A machine
+    file says what a core does alone."""
     devices = facts.ranks.set_index("rank")["device"].reindex(facts.cells.ranks)
-    unsure = [not facts.cells.given and on_host(str(device)) for device in devices]
-    return np.where(unsure, _CORES, NOTICED)
+    return np.array([not facts.cells.given and on_host(str(device)) for device in devices])
+
+
+def _least(facts: Facts) -> np.ndarray:
+    """By how much each rank must be slower to be named."""
+    return np.where(on_shared_cores(facts), _CORES, NOTICED)
 
 
 def _is_slow(level: np.ndarray, noise: float, least: float) -> bool:

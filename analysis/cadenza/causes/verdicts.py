@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from cadenza.causes.patterns import IN_TURN, ONCE, PERIODIC, RISING, STEADY, trend_of
-from cadenza.causes.troubles import BETWEEN, Facts, lost_by_phase, ranks_of_hosts
+from cadenza.causes.troubles import (
+    BETWEEN, Facts, lost_by_phase, on_shared_cores, ranks_of_hosts,
+)
 from cadenza.causes.repair import (
     INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble, first_and_last, gains, in_order,
 )
@@ -107,7 +109,10 @@ def _row(one: Trouble, saves: float, lost: pd.Series, facts: Facts) -> dict:
         "since_step": one.steps[0], "steps": list(one.steps), "trend": one.trend,
         "saves": float(saves),
     }
-    return {**row, "sentence": _sentence(row, name, one, len(facts.step_seconds))}
+    sentence = _sentence(row, name, one, len(facts.step_seconds))
+    if one.cause == SLOW and on_shared_cores(facts)[np.isin(facts.cells.ranks, one.members)].any():
+        sentence += " What else runs on its machine, or beside a virtual one, can do that."
+    return {**row, "sentence": sentence}
 
 
 def _kind(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
