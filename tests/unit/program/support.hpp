@@ -3,7 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cadenza/base/error.hpp"
@@ -160,6 +163,12 @@ struct RandomStep {
   std::vector<TickPlans> tick_plans;
   std::vector<Program> programs;
 };
+
+/// The same to all who ask: to plan it takes longer than what most tests do with it.
+inline const RandomStep& random_step(std::uint64_t seed, bool evaluates = false) {
+  static std::map<std::pair<std::uint64_t, bool>, RandomStep> made;
+  return made.try_emplace({seed, evaluates}, seed, evaluates).first->second;
+}
 
 inline std::vector<std::string> lines(const Program& program) {
   std::vector<std::string> text;

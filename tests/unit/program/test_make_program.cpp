@@ -146,8 +146,8 @@ TEST(Program, BuffersAreThoseThatTheScheduleNeeds) {
 TEST(Program, OfAnEvaluationIsItsForwardPasses) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
-    const test::RandomStep training(seed);
-    const test::RandomStep evaluation(seed, true);
+    const test::RandomStep& training = test::random_step(seed);
+    const test::RandomStep& evaluation = test::random_step(seed, true);
     for (std::size_t rank = 0; rank < training.programs.size(); ++rank) {
       // By operation, microbatch, layer, stage and half: what runs, in whatever order.
       std::map<std::tuple<Operation, int, int, int, int>, int> expected, found;
@@ -197,7 +197,7 @@ TEST(Program, EveryOperationHasAName) {
 TEST(Program, PostsWaitsAndTasksFollowThePlan) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE(seed);
-    const test::RandomStep step(seed);
+    const test::RandomStep& step = test::random_step(seed);
     for (const Program& program : step.programs) {
       using Key = std::tuple<int, Pass, bool, int, int, bool>;
       std::map<Key, std::vector<std::size_t>> posts, waits;
@@ -228,7 +228,7 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
   using enum Operation;
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE(seed);
-    const test::RandomStep step(seed);
+    const test::RandomStep& step = test::random_step(seed);
     const StepShape& step_shape = *step.step_shape;
     const long units =
         static_cast<long>(step_shape.pipeline.microbatches) * step_shape.pipeline.chunks;
@@ -263,7 +263,7 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
 
 TEST(Program, RanksThatShareTheAttentionOfALayerCallThePassAlike) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    const test::RandomStep step(seed);
+    const test::RandomStep& step = test::random_step(seed);
     const StepShape& step_shape = *step.step_shape;
     std::map<std::size_t, std::tuple<int, int, int, Phase>> passes;  // stage, tick, layer, phase
     int serving = 0;
@@ -291,7 +291,7 @@ TEST(Program, RanksThatShareTheAttentionOfALayerCallThePassAlike) {
 /// An activation buffer holds one microbatch from its load to the end of its backward pass.
 TEST(Program, BuffersAreNeverShared) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
-    const test::RandomStep step(seed);
+    const test::RandomStep& step = test::random_step(seed);
     for (const Program& program : step.programs) {
       std::map<int, std::pair<int, int>> holds;  // buffer -> (microbatch, chunk)
       for (const Instruction& done : program.instructions) {

@@ -19,7 +19,7 @@ constexpr std::uint64_t kSteps = 60;
 template <typename Check>
 void for_each_plan(Check check) {
   for (std::uint64_t seed = 0; seed < kSteps; ++seed) {
-    const RandomStep step(seed);
+    const RandomStep& step = random_step(seed);
     for (const TickPlans& tick : step.tick_plans) {
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         check(tick.of(pass), pass, tick.traffic(pass));

@@ -16,6 +16,7 @@ using program::Program;
 using program::StepShape;
 using program::TickPlans;
 using program::test::make_programs;
+using program::test::random_step;
 using program::test::RandomStep;
 using ::testing::DoubleNear;
 using ::testing::Pointwise;
@@ -109,7 +110,7 @@ std::vector<double> ends(const Result& result) {
 TEST(Clock, OneTensorRankStandsForAll) {
   int compared = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    const RandomStep step(seed);
+    const RandomStep& step = random_step(seed);
     const int tensor = step.step_shape->layout.tensor();
     if (tensor == 1) continue;
     const Costs costs(cluster(), step.experiment, step.step_shape->layout);
@@ -134,7 +135,7 @@ TEST(Clock, OneTensorRankStandsForAll) {
 
 TEST(Clock, TwiceAsFastTakesHalfTheTime) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const RandomStep step(seed);
+    const RandomStep& step = random_step(seed);
     const auto seconds = [&](const Machine& machine) {
       const Costs costs(machine, step.experiment, step.step_shape->layout);
       return simulate(step.experiment, *step.step_shape, step.programs, step.tick_plans, costs)
@@ -158,7 +159,7 @@ TEST(Clock, TwiceAsFastTakesHalfTheTime) {
 // to the times of the result.
 TEST(Clock, SpansOfARankFollowOneAnother) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    const RandomStep step(seed);
+    const RandomStep& step = random_step(seed);
     const Costs costs(cluster(), step.experiment, step.step_shape->layout);
     std::map<Rank, double> last, computing, waiting;
     std::map<std::uint32_t, int> ends_of_message;
@@ -190,7 +191,7 @@ TEST(Clock, SpansOfARankFollowOneAnother) {
 
 TEST(Clock, NoStepBeatsItsLowerBoundOrItsSlowestRank) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    const RandomStep step(seed);
+    const RandomStep& step = random_step(seed);
     const Costs costs(cluster(), step.experiment, step.step_shape->layout);
     const Result result =
         simulate(step.experiment, *step.step_shape, step.programs, step.tick_plans, costs);
@@ -202,8 +203,8 @@ TEST(Clock, NoStepBeatsItsLowerBoundOrItsSlowestRank) {
 }
 
 TEST(Clock, ASlowRankIsSlowAndTheOthersWait) {
-  config::Experiment e = RandomStep(3).experiment;
-  const RandomStep step(3);
+  config::Experiment e = random_step(3).experiment;
+  const RandomStep& step = random_step(3);
   const auto run = [&](const config::Experiment& experiment, std::int64_t number = 0) {
     const Costs costs(cluster(), experiment, step.step_shape->layout);
     return simulate(experiment, *step.step_shape, step.programs, step.tick_plans, costs, {},
@@ -251,14 +252,14 @@ void expect_equal(const Computing& found, const Computing& expected) {
 }
 
 /// A step without tensor groups, whose ranks share their computations' times.
-RandomStep step_of_single_ranks() {
+const RandomStep& step_of_single_ranks() {
   std::uint64_t seed = 0;
-  while (RandomStep(seed).experiment.parallel.tensor > 1) ++seed;
-  return RandomStep(seed);
+  while (random_step(seed).experiment.parallel.tensor > 1) ++seed;
+  return random_step(seed);
 }
 
 TEST(Clock, AFaultIsOfItsPhaseAndItsSteps) {
-  const RandomStep step = step_of_single_ranks();
+  const RandomStep& step = step_of_single_ranks();
   config::Experiment e = step.experiment;
   const Computing even = computing(step, e, 1);
   e.cluster.faults = {
@@ -271,7 +272,7 @@ TEST(Clock, AFaultIsOfItsPhaseAndItsSteps) {
 }
 
 TEST(Clock, APauseIsOneOperationOfItsRank) {
-  const RandomStep step = step_of_single_ranks();
+  const RandomStep& step = step_of_single_ranks();
   config::Experiment e = step.experiment;
   const Computing even = computing(step, e, 1);
   e.cluster.faults = {{.rank = 0,
@@ -291,7 +292,7 @@ TEST(Clock, APauseIsOneOperationOfItsRank) {
 }
 
 TEST(Clock, WithoutItsCoreARankTakesLongerAndStandsStill) {
-  const RandomStep step = step_of_single_ranks();
+  const RandomStep& step = step_of_single_ranks();
   config::Experiment e = step.experiment;
   const Computing even = computing(step, e, 1);
   e.cluster.faults = {
@@ -314,7 +315,7 @@ TEST(Clock, WithoutItsCoreARankTakesLongerAndStandsStill) {
 }
 
 TEST(Clock, ARankThatBeginsLateKeepsTheOthersWaiting) {
-  const RandomStep step = step_of_single_ranks();
+  const RandomStep& step = step_of_single_ranks();
   config::Experiment e = step.experiment;
   ASSERT_GT(e.ranks(), 1);
   const Costs costs(cluster(), e, step.step_shape->layout);

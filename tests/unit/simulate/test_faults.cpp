@@ -17,6 +17,7 @@ using program::StepShape;
 using program::TickPlans;
 using program::test::one_move;
 using program::test::one_server;
+using program::test::random_step;
 using program::test::RandomStep;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -56,7 +57,7 @@ Instructions::iterator find(Program& program, Operation operation, Pass pass = P
 TEST(Faults, NoneInProgramsOfRealPlans) {
   int exchanges = 0;
   for (std::uint64_t seed = 0; seed < (cadenza::testing::kSanitized ? 60 : 200); ++seed) {
-    const RandomStep step(seed);
+    const RandomStep& step = random_step(seed);
     EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.tick_plans),
                 IsEmpty())
         << seed;
@@ -69,7 +70,7 @@ TEST(Faults, NoneInProgramsOfRealPlans) {
 
 TEST(Faults, NoneInProgramsOfEvaluations) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    const program::test::RandomStep step(seed, true);
+    const RandomStep& step = random_step(seed, true);
     EXPECT_THAT(faults(step.experiment, *step.step_shape, step.programs, step.tick_plans),
                 IsEmpty())
         << seed;
@@ -215,7 +216,7 @@ TEST(Faults, CollectiveAndWaitCrossedIsFound) {
 TEST(Faults, FaultsInProgramsOfRealPlansAreFound) {
   int planted = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    RandomStep step(seed);
+    RandomStep step = random_step(seed);
     plan::test::Draw draw(seed + 1000);
     std::vector<std::pair<std::size_t, std::size_t>> posts;
     for (std::size_t rank = 0; rank < step.programs.size(); ++rank) {
