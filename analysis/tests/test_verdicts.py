@@ -209,6 +209,19 @@ def test_one_rank_lacks_its_core_for_longer_than_all_do():
                                    ((0, 1), both, "intermittent", 0.1)]
 
 
+@pytest.mark.parametrize("lack, trend", [
+    ({3: 0.4}, "once"), ({2: 0.2, 3: 0.2}, "intermittent"),
+    ({3: 0.2, 4: 0.2, 5: 0.2}, "intermittent"), ({3: 0.5, 4: 0.5, 5: 0.5}, "intermittent"),
+    ({1: 0.2, 2: 0.2, 3: 0.2, 4: 0.2}, "intermittent")])
+def test_a_lack_of_a_core_that_ends_is_told_to_its_end(lack, trend):
+    """Of seven steps; what varies because of the lack is no noise."""
+    still = np.zeros((8, 8))
+    still[5, list(lack)] = list(lack.values())
+    (found,) = without_core(still[:, 1:], steps=7)
+    steps = tuple(step - 1 for step in lack)
+    assert found == ((5,), steps, trend, round(max(lack.values()), 1))
+
+
 def test_who_has_less_of_its_core_by_chance_is_not_named():
     random = np.random.default_rng(5)
     found = [without_core(random.uniform(0.1, 0.3, (2, 8))) for _ in range(50)]

@@ -32,9 +32,10 @@ _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
 _MOST_LINKS = 0.5  # of a node's links, what must be slow for its adapter to be
 BETWEEN = "between steps"
 _STAND_STILL = 0.03  # of its computing time, what a rank has no core for
+_FURTHER = 0.25  # of the largest lack of a core of a rank, what is more than its variation
 _COLD = 0.3  # of the time without a core, by how much a rank may then be slower
 _LEAST_VARIES = 0.01  # standard deviation of the share of a step that a rank has no core for
-_MEAN_APART = 1.128  # standard deviations, the mean distance of two normal numbers
+_APART = 0.954  # standard deviations, the median distance of two normal numbers
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,10 @@ def _without_core(facts: Facts) -> Iterable[Trouble]:
     for rank, mine in enumerate(share):
         others = np.delete(share, rank, axis=0).min(axis=0) if len(share) > 1 else common
         more = mine - others
-        for one in patterns(more, max(noise, _varies(more))):
-            if one.level[one.active].mean() > _STAND_STILL:
+        found = patterns(more, max(noise, _varies(more)))
+        levels = [one.level[one.active].mean() for one in found]
+        for one, level in zip(found, levels, strict=True):
+            if level > max(_STAND_STILL, _FURTHER * max(levels)):
                 yield _trouble(NO_CORE, facts, rank, one.active, one.trend, PHASES_OF_WORK,
                                np.clip(mine - common, 0, one.level))
 
@@ -142,7 +145,7 @@ def _varies(series: np.ndarray) -> float:
     """Standard deviation of a step, whatever pattern the series has: from steps one, two and three
     apart."""
     apart = [np.abs(series[lag:] - series[:-lag]) for lag in (1, 2, 3) if len(series) > lag]
-    return min((float(one.mean()) / _MEAN_APART for one in apart), default=0.0)
+    return min((float(np.median(one)) / _APART for one in apart), default=0.0)
 
 
 def _paused(facts: Facts) -> Iterable[Trouble]:
