@@ -44,7 +44,7 @@ def quickstart(tmp_path_factory):
     folder = tmp_path_factory.mktemp("quickstart")
     for placement in ("cad", "colocated"):
         words = ["train", harness.ROOT / "inputs/quickstart.yaml", "--output", folder / placement]
-        words += ["--set", "run.steps=2", "--set", f"attention.placement={placement}"]
+        words += ["--set", "run.steps=4", "--set", f"attention.placement={placement}"]
         harness.run_well(2, words)
     return folder
 
