@@ -76,10 +76,10 @@ def wrong_clocks(
     if not proven and not left:
         return []
     early = _early(events(int(steps[len(steps) // 2])), ranks(),
-                   [file.rank for file in files], ends.others)
-    proven += [rank for rank in left if _come_too_early(ends, rank, least[rank], early(rank))]
+                   [file.rank for file in files], [*proven, *left], ends.others)
+    proven += [rank for rank in left if _come_too_early(ends, rank, least[rank], early[rank])]
     unlike = np.abs(ends.offset[ends.others]).max()
-    return [WrongClock(files[rank].rank, _possible(int(ends.offset[rank]), early(rank)),
+    return [WrongClock(files[rank].rank, _possible(int(ends.offset[rank]), early[rank]),
                        int(np.ceil(ends.spread[rank] + unlike)))
             for rank in sorted(proven)]
 
@@ -138,21 +138,20 @@ def _explains(before: np.ndarray, after: np.ndarray) -> bool:
 
 
 def _early(
-    events: pd.DataFrame, ranks: pd.DataFrame, numbers: Sequence[int], others: np.ndarray
-) -> Callable[[int], np.ndarray]:
-    """Of a place in `numbers`, of all ranks: by how many ns each of its messages and collectives
-    with `others` is over before it begins, (n, 2): if its clock is behind the others', or ahead."""
+    events: pd.DataFrame, ranks: pd.DataFrame, numbers: Sequence[int], suspects: Sequence[int],
+    others: np.ndarray,
+) -> dict[int, np.ndarray]:
+    """By suspect, a place in `numbers`, of all ranks: by how many ns each of its messages and
+    collectives with `others` is over before it begins, (n, 2): if its clock is behind the others',
+    or ahead."""
     messages = _messages(events)
     together = collective_members(events, ranks)
     names = ["rank", "begin_ns", "end_ns"]
     together[names] = events[names].to_numpy()[together["event"]]
     known = {number for number, agrees in zip(numbers, others, strict=True) if agrees}
-
-    def of(rank: int) -> np.ndarray:
-        return np.concatenate([_of_messages(messages, numbers[rank], known),
-                               _of_collectives(together, numbers[rank], known)])
-
-    return of
+    return {rank: np.concatenate([_of_messages(messages, numbers[rank], known),
+                                  _of_collectives(together, numbers[rank], known)])
+            for rank in suspects}
 
 
 def _come_too_early(ends: _Ends, rank: int, least: float, early: np.ndarray) -> bool:
