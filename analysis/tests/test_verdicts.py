@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is named together, since when, and what their repair saves, from frames made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +16,7 @@ from cadenza.causes.slowness import cells, lowest_mode
 from cadenza.causes.troubles import Facts, find
 from cadenza.causes.verdicts import verdicts
 from cadenza.graph.graph import build
+from cadenza.graph.loads import PHASES_OF_WORK
 from cadenza.graph.pauses import stood_between_steps
 from cadenza.time.between import outside_steps
 
@@ -67,13 +70,12 @@ def test_what_is_usual_is_the_pace_of_the_fastest_group():
     assert lowest_mode(alone).tolist() == [True] * 3 + [False] * 7
 
 
-def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0, still=None, attend=1.0):
+def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0, still=None):
     """Of a run in which each rank computes 3 operations a step. @param slow  (ranks, steps) factors
 
     @param flops   (ranks,) of an operation
     @param begins  (ranks, steps) s that a rank begins late
     @param still   (ranks, steps) of the time, for which a rank has no core: it takes longer by that
-    @param attend  of the time that attention has no core, what its events know
     """
     random = np.random.default_rng(3)
     work = np.ones(len(ranks)) if flops is None else np.asarray(flops)
@@ -88,8 +90,7 @@ def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0, still=None
     for row in rows:
         share = lacks[row["rank"], row["step"]]
         row["seconds"] /= 1 - share
-        known = attend if row["category"] == "compute_attention" else 1.0
-        row["still"] = row["seconds"] * share * known
+        row["still"] = row["seconds"] * share
     paused = pd.DataFrame(columns=["step", "phase", "rank", "category", "name", "seconds"])
     late = np.zeros(slow.shape) if begins is None else begins
     windows = pd.DataFrame([
@@ -229,15 +230,6 @@ def test_who_has_less_of_its_core_by_chance_is_not_named():
     assert sum(len(one) > 1 for one in found) <= 2
 
 
-def test_attention_without_a_core_is_not_slow():
-    still = np.zeros((2, 8))
-    still[1] = 0.5
-    of = facts(np.ones((2, 8)), ranks_frame(2, host="n0"), still=still, attend=0.2)
-    (one,) = find(of)
-    assert (one.cause, one.members, one.steps) == (NO_CORE, (1,), tuple(range(8)))
-    assert list(one.excess.values()) == pytest.approx([0.5] * 8, abs=0.02)
-
-
 def test_cold_caches_after_turns_of_others_are_not_slow():
     still, slow = np.full((2, 8), 0.3), np.ones((2, 8))
     slow[1, 4:6] = 1.1
@@ -275,7 +267,8 @@ def test_a_pause_of_all_between_two_steps():
     (row,) = verdicts([], gaps, None, of).to_dict("records")
     assert (row["kind"], row["phase"], row["steps"]) == ("all", "between steps", [4])
     assert row["saves"] == pytest.approx(3.0 / (80 + 3.7))
-    assert row["sentence"].startswith("Repairing all ranks saves 3.6% of a step: they stood still")
+    assert row["sentence"] == ("Lost to all ranks: 3.6% of a step; they stood still for 3.000 s, "
+                               "before step 4.")
 
 
 def test_who_stood_still_between_two_steps():
@@ -302,6 +295,88 @@ def test_what_ranks_do_between_two_steps_is_no_pause():
     found = stood_between_steps(outside_steps(events, steps)).set_index("rank")
     assert found["still"].to_dict() == {0: 0.0, 1: 0.4}
     assert found["known"].tolist() == pytest.approx([0.001 + 0.5 + 0.02] * 2)
+
+
+def of_phases(*slow):
+    """facts() with ranks slow in phases. @param slow  rank, phase or "", factor"""
+    of = facts(np.ones((8, 8)), HOSTS)
+    loads = of.loads
+    for rank, phase, factor in slow:
+        where = (loads["rank"] == rank) & ((loads["phase"] == phase) | (phase == ""))
+        loads = loads.assign(seconds=loads["seconds"].where(~where, factor * loads["seconds"]))
+    nothing = pd.Series(0.0, index=pd.MultiIndex.from_product([range(8), range(8)]))
+    return replace(of, loads=loads,
+                   cells=cells(np.arange(8), np.arange(8), loads, of.paused, nothing))
+
+
+@pytest.mark.parametrize("slow, expected", [
+    ([(1, "forward", 1.4), (4, "", 1.4)], {(1,): ("forward",), (4,): PHASES_OF_WORK}),
+    ([(1, "forward", 1.4), (4, "backward", 1.4)], {(1,): ("forward",), (4,): ("backward",)}),
+    ([(1, "", 1.7), (6, "", 1.18)], {(1,): PHASES_OF_WORK, (6,): PHASES_OF_WORK}),
+    ([(1, "", 1.5), (6, "", 1.4)], {(1, 6): PHASES_OF_WORK}),
+], ids=["one phase and all", "two phases", "unequal", "about equal"])
+def test_ranks_that_are_slow_in_other_phases_or_by_more_are_told_apart(slow, expected):
+    assert {one.members: one.phases for one in find(of_phases(*slow))} == expected
+
+
+def test_amounts_that_differ_are_told_from_the_least_to_the_largest():
+    of = of_phases((1, "", 2.0), (6, "", 1.5))
+    frame = verdicts(find(of), gaps_of(0.0), lambda _, cases: 80.0 - cases.sum(axis=1), of)
+    assert "they compute at 0.50 to 0.67 x the usual rate" in frame["sentence"].iloc[0]
+
+
+def test_a_lack_of_a_core_in_one_phase_is_a_share_of_that_phase():
+    of = facts(np.ones((8, 8)), HOSTS)
+    forward = (of.loads["rank"] == 3) & (of.loads["phase"] == "forward")
+    loads = of.loads.assign(still=of.loads["still"].where(~forward, 0.2 * of.loads["seconds"]))
+    nothing = pd.Series(0.0, index=pd.MultiIndex.from_product([range(8), range(8)]))
+    of = replace(of, cells=cells(np.arange(8), np.arange(8), loads, of.paused, nothing))
+    (one,) = [one for one in find(of) if one.cause == NO_CORE]
+    assert (one.members, one.phases) == ((3,), ("forward",))
+    assert list(one.excess.values()) == pytest.approx([0.2] * 8, abs=0.005)
+
+
+def said_of(seconds, *troubles):
+    """Sentences of troubles, and the shares that they save.
+
+    @param seconds  of which 80 are the steps': by which of them are repaired
+    """
+    of = facts(speeds([2, 5]), HOSTS.assign(device="NVIDIA H100", local_rank=HOSTS["rank"] % 4))
+    frame = verdicts(troubles, gaps_of(0.0), lambda _, cases: np.array(
+        [seconds[tuple(np.flatnonzero(case))] for case in cases]), of)
+    return frame["sentence"].tolist(), frame["saves"].tolist()
+
+
+def in_steps(steps, rank, cause=SLOW, excess=0.3, trend="steady"):
+    return Trouble(cause, (rank,), tuple(steps), trend, PHASES_OF_WORK,
+                   {(rank, step): excess for step in steps})
+
+
+def test_of_two_that_hide_one_another_both_are_told():
+    """Neither repair alone saves half a percent; both save 30 %."""
+    tie = {(): 80.0, (0,): 79.9, (1,): 79.84, (0, 1): 56.0}
+    sentences, saves = said_of(tie, in_steps(range(8), 2, NO_CORE), in_steps(range(8), 5))
+    assert saves == pytest.approx([0.16 / 80, 23.84 / 80])
+    assert sentences[0] == (
+        "Repairing rank 5 (n1, GPU 1) saves 30.0% of a step together with rank 2 (n0, GPU 2), 0.2% "
+        "without: the first computes at 0.70 x the usual rate, in all steps.")
+    assert sentences[1].startswith("Repairing rank 2 (n0, GPU 2) as well saves 29.8% of a step: it")
+    usual = {(): 80.0, (0,): 70.0, (1,): 79.8, (0, 1): 69.9}  # the second saves nothing either way
+    sentences, _ = said_of(usual, in_steps(range(8), 2), in_steps(range(8), 5))
+    assert len(sentences) == 1 and "together" not in sentences[0]
+
+
+@pytest.mark.parametrize("steps, trend, verb, when", [
+    ([0, 1, 2, 3], "intermittent", "computed", ", in steps 0–3 and not since."),
+    ([3], "once", "computed", ", in step 3 and not since."),
+    ([2, 3, 4, 5], "intermittent", "computes", ", in 4 of 8 steps (2, 3, 4, 5)."),
+    ([6], "once", "computes", ", in step 6."),
+])
+def test_what_is_over_is_told_as_lost(steps, trend, verb, when):
+    (said,), _ = said_of({(): 80.0, (0,): 70.0}, in_steps(steps, 2, trend=trend))
+    saves = ("Lost to rank 2 (n0, GPU 2): 12.5% of a step; it" if verb == "computed"
+             else "Repairing rank 2 (n0, GPU 2) saves 12.5% of a step: it")
+    assert said == f"{saves} {verb} at 0.70 x the usual rate{when}"
 
 
 def late_ranks():

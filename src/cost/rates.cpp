@@ -71,19 +71,19 @@ Way Links::way(Rank from, Rank to) const {
   return {link.latency_seconds, link.bytes_per_second * share(from, to), between};
 }
 
-/// The share of its bandwidth that a link has.
+/// The share of its bandwidth that a link has: the slowest part of the way limits it.
 double Links::share(Rank from, Rank to) const {
   double share = 1;
   if (const auto slow = slow_.find(std::minmax(from, to)); slow != slow_.end()) {
     share = slow->second;
   }
   if (node_of(from) == node_of(to)) return share;
-  const auto times = [&](Rank rank, std::size_t direction) {
+  const auto limit = [&](Rank rank, std::size_t direction) {
     const auto slow = slow_adapters_.find(node_of(rank));
-    if (slow != slow_adapters_.end()) share *= slow->second.at(direction);
+    if (slow != slow_adapters_.end()) share = std::min(share, slow->second.at(direction));
   };
-  times(from, 0);
-  times(to, 1);
+  limit(from, 0);
+  limit(to, 1);
   return share;
 }
 

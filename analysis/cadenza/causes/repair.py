@@ -20,6 +20,7 @@ from cadenza.read.machine import Machine
 
 SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK = (
     "slow", "no core", "paused", "work", "input", "late start", "link")
+BETWEEN = "between steps"  # a phase
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from cadenza.graph.loads import PHASES_OF_WORK
 _FAST = 0.2  # share of ranks and steps that must be alike to be what is usual
 _ALIKE = 0.04  # logarithm of time over usual time: ranks and steps within it are alike
 _LEAST_NOISE = 0.003
-_TURNS = 0.05  # of attention's time, the longest turns of others at its core: they take turns
 _MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
 
 
@@ -54,8 +53,6 @@ def cells(
     count = len(ranks) * len(steps)
     phase = pd.Categorical(rows["phase"], categories=PHASES_OF_WORK).codes.astype(np.int64)
     fair, shared = _fair(rows, cell, phase * count + cell)
-    turns = _turns(rows, fair)
-    rows = rows.assign(run=rows["run"] - turns, still=rows["still"] + turns)
     shape = (len(PHASES_OF_WORK), len(ranks), len(steps))
 
     def summed(values: np.ndarray) -> np.ndarray:
@@ -86,15 +83,6 @@ def _without_pauses(rows: pd.DataFrame, paused: pd.DataFrame) -> pd.DataFrame:
         lost = rows.join(sums, on=keys)["lost"].fillna(0.0)
     still = (rows["still"] - lost).clip(lower=0)
     return rows.assign(still=still, run=(rows["seconds"] - lost - still).clip(lower=0))
-
-
-def _turns(rows: pd.DataFrame, fair: np.ndarray) -> np.ndarray:
-    """Seconds of `run` for which a rank had no core after all. Attention looks at messages every
-    now and then, so that its events know only the longest turn that others had at the core: where
-    they had turns, what it takes longer than usual is for all the others."""
-    still, run = rows["still"].to_numpy(), rows["run"].to_numpy()
-    taken = (rows["category"] == "compute_attention") & (still > _TURNS * (still + run))
-    return np.where(taken, np.clip(run - fair, 0, None), 0.0)
 
 
 def _fair(

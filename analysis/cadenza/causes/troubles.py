@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from cadenza.causes.adapters import slow_links
 from cadenza.causes.patterns import (
     IN_TURN, INTERMITTENT, NOTICED, ONCE, PERIODIC, STEADY, patterns, trend_of,
 )
 from cadenza.causes.repair import (
-    INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble,
+    BETWEEN, INPUT, LATE_START, NO_CORE, PAUSED, SLOW, WORK, Trouble,
 )
 from cadenza.causes.slowness import Cells, log_ratio
 from cadenza.graph.loads import PHASES_OF_WORK
@@ -29,8 +30,9 @@ _ALWAYS = 6.0  # standard errors by which a rank has more work than its peers, i
 _MORE = 0.08  # of its peers' work: less more is not worth a word
 _TURN = 0.25  # of the largest, what a turn of one rank must be
 _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
-_MOST_LINKS = 0.5  # of a node's links, what must be slow for its adapter to be
-BETWEEN = "between steps"
+_SAME_PHASES = 0.15  # of a rank's computing time, what phases may take that two ranks have not both
+_UNEQUAL = 2.0  # times slower than another: a fault of its own
+MAIN = 0.9  # of what is lost: where so much is in one phase, it is of that phase
 _STAND_STILL = 0.03  # of its computing time, what a rank has no core for
 _FURTHER = 0.25  # of the largest lack of a core of a rank, what is more than its variation
 _COLD = 0.3  # of the time without a core, by how much a rank may then be slower
@@ -57,8 +59,9 @@ def find(facts: Facts) -> list[Trouble]:
     found = []
     for each in (_slow(facts), _without_core(facts), _paused(facts), _late_input(facts),
                  _late_start(facts), _more_work(facts)):
-        found += _in_turn(_together(list(each)))
-    return [*found, *_all_without_core(facts), *_links(facts)]
+        found += _in_turn(_together(facts, list(each)))
+    return [*found, *_all_without_core(facts),
+            *slow_links(facts.links, facts.ranks, facts.pairs, _numbers(facts.cells.steps))]
 
 
 def _slow(facts: Facts) -> Iterable[Trouble]:
@@ -137,8 +140,24 @@ def _without_core(facts: Facts) -> Iterable[Trouble]:
         levels = [one.level[one.active].mean() for one in found]
         for one, level in zip(found, levels, strict=True):
             if level > max(_STAND_STILL, _FURTHER * max(levels)):
-                yield _trouble(NO_CORE, facts, rank, one.active, one.trend, PHASES_OF_WORK,
-                               np.clip(mine - common, 0, one.level))
+                phases, part = _phases_without_core(facts.cells, rank, one.active)
+                yield _trouble(NO_CORE, facts, rank, one.active, one.trend, phases,
+                               np.clip(np.clip(mine - common, 0, one.level) / part, 0, 1))
+
+
+def _phases_without_core(
+    cells: Cells, rank: int, active: np.ndarray
+) -> tuple[tuple[str, ...], float]:
+    """In which phases a rank lacks its core: all, or one; and what part of its computing time these
+    take.
+
+    @param rank  its index in the cells
+    """
+    still, run = (part[:, rank, active].sum(axis=1) for part in (cells.still, cells.run))
+    main = int(still.argmax())
+    if still[main] < MAIN * still.sum():
+        return PHASES_OF_WORK, 1.0
+    return (PHASES_OF_WORK[main],), float((still + run)[main] / (still + run).sum())
 
 
 def _varies(series: np.ndarray) -> float:
@@ -216,27 +235,45 @@ def _trouble(
     excess: np.ndarray,
 ) -> Trouble:
     """@param rank  its index in the cells"""
-    steps = tuple(int(step) for step in facts.cells.steps[active])
+    steps = _numbers(facts.cells.steps[active])
     number = int(facts.cells.ranks[rank])
     return Trouble(cause, (number,), steps, trend, phases,
                    {(number, step): float(value)
                     for step, value in zip(steps, excess[active], strict=True)})
 
 
-def _together(each: list[Trouble]) -> list[Trouble]:
-    """Ranks that have it in the same steps as one."""
+def _numbers(steps: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(step) for step in steps)
+
+
+def _together(facts: Facts, each: list[Trouble]) -> list[Trouble]:
+    """Ranks that have it alike as one."""
     groups: list[list[Trouble]] = []
     for one in sorted(each, key=lambda t: -len(t.steps)):
-        mine = set(one.steps)
         for group in groups:
-            both = set(group[0].steps)
             free = one.members[0] not in {t.members[0] for t in group}
-            if free and len(mine & both) >= _SAME_STEPS * len(mine | both):
+            if free and _alike(facts, one, group[0]):
                 group.append(one)
                 break
         else:
             groups.append([one])
     return [_joined(group) for group in groups]
+
+
+def _alike(facts: Facts, one: Trouble, other: Trouble) -> bool:
+    """Whether two ranks have the same in the same steps and phases, by about as much."""
+    mine, both = set(one.steps), set(other.steps)
+    if len(mine & both) < _SAME_STEPS * len(mine | both):
+        return False
+    if one.cause not in (SLOW, NO_CORE):
+        return True
+    cells = facts.cells
+    rank = np.searchsorted(cells.ranks, one.members[0])
+    took = pd.Series(cells.fair[:, rank].sum(axis=1), index=list(PHASES_OF_WORK))
+    if took[list(set(one.phases) ^ set(other.phases))].sum() > _SAME_PHASES * took.sum():
+        return False
+    slower = [-np.log1p(-np.mean(list(t.excess.values()))) for t in (one, other)]
+    return max(slower) <= _UNEQUAL * min(slower)
 
 
 def _joined(group: list[Trouble]) -> Trouble:
@@ -274,7 +311,7 @@ def _in_turn(each: list[Trouble]) -> list[Trouble]:
 def lost_by_phase(facts: Facts, one: Trouble) -> pd.Series:
     """Seconds that a trouble takes, by phase."""
     cells = facts.cells
-    if one.cause == PAUSED:
+    if one.cause == PAUSED and one.phases != (BETWEEN,):
         mine = facts.paused[facts.paused["rank"].isin(one.members)
                             & facts.paused["step"].isin(one.steps)]
         return mine.groupby("phase")["seconds"].sum()
@@ -284,53 +321,3 @@ def lost_by_phase(facts: Facts, one: Trouble) -> pd.Series:
         some = lost[:, ranks][:, :, steps].sum(axis=(1, 2))
         return pd.Series(some, index=list(PHASES_OF_WORK))[list(one.phases)]
     return pd.Series(1.0, index=list(one.phases))
-
-
-# --- Links ---
-
-
-def _links(facts: Facts) -> list[Trouble]:
-    """Slow links: those that one adapter explains as one, and those of which it is not known which
-    they are."""
-    steps = tuple(int(step) for step in facts.cells.steps)
-    left, found = list(facts.links), []
-    while left:
-        members, mine = _adapter(facts, left)
-        if len(mine) < 2:
-            mine = left[:1] if left[0].known else [link for link in left if not link.known]
-            members = {rank for link in mine for pair in link.pairs for rank in pair}
-        found.append(Trouble(LINK, tuple(sorted(members)), steps, STEADY, (), links=tuple(mine)))
-        left = [link for link in left if link not in mine]
-    return found
-
-
-def _adapter(facts: Facts, slow: list[SlowLink]) -> tuple[set[int], list[SlowLink]]:
-    """The ranks of the node whose links to others explain most of the slow ones, and these; none
-    where several nodes do so equally well."""
-    own = ranks_of_hosts(facts.ranks)
-    if len(own) < 2:
-        return set(), []
-    many = {name: _explained(facts, members, slow) for name, members in own.items()}
-    order = sorted(own, key=lambda name: many[name], reverse=True)
-    if many[order[0]][0] < 2 or (len(own) > 2 and many[order[1]] == many[order[0]]):
-        return set(), []
-    best = own[order[0]]
-    return best, [link for link in slow if any(_crosses(best, pair) for pair in link.pairs)]
-
-
-def ranks_of_hosts(ranks: pd.DataFrame) -> dict[str, set[int]]:
-    """@param ranks  Run.ranks()"""
-    return {str(host): set(mine) for host, mine in ranks.groupby("host", sort=False)["rank"]}
-
-
-def _explained(facts: Facts, members: set[int], slow: list[SlowLink]) -> tuple[int, float]:
-    """How many slow links go between the members and others, and which share of these it is; 0
-    where most are fast."""
-    pairs = facts.pairs[facts.pairs["share"].notna()]
-    whole = int((pairs["low"].isin(members) != pairs["high"].isin(members)).sum())
-    mine = sum(link.known and _crosses(members, link.pairs[0]) for link in slow)
-    return (mine, mine / max(whole, 1)) if mine >= _MOST_LINKS * whole else (0, 0.0)
-
-
-def _crosses(members: set[int], pair: tuple[int, int]) -> bool:
-    return len(members & set(pair)) == 1

@@ -9,14 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from cadenza.causes.patterns import IN_TURN, ONCE, PERIODIC, RISING, STEADY, trend_of
-from cadenza.causes.troubles import (
-    BETWEEN, Facts, lost_by_phase, on_shared_cores, ranks_of_hosts,
-)
-from cadenza.causes.repair import (
-    INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble, first_and_last, gains, in_order,
-)
-from cadenza.words import gpu, number, ranks_of, seconds, share
+from cadenza.causes.patterns import trend_of
+from cadenza.causes.repair import BETWEEN, PAUSED, SLOW, Trouble, first_and_last, gains, in_order
+from cadenza.causes.sentences import ALONE, Together, kind_and_name, sentence
+from cadenza.causes.troubles import MAIN, Facts, lost_by_phase, on_shared_cores
+from cadenza.words import share
 
 COLUMNS = ["kind", "members", "hosts", "phase", "cause", "since_step", "steps", "trend", "saves",
            "sentence"]
@@ -24,10 +21,7 @@ WORTH = 0.005  # of a step: what saves less is no verdict
 _GAP = 0.01  # of the run: a pause between two steps that is shorter is none
 _STILL = 0.5  # of that, what a rank stood still for
 _SHORT = 0.2  # quantile of the gaps that is usual
-_MAIN = 0.9  # of what is lost: where so much is in one phase, it is of that phase
-_FEW = 6  # steps that a sentence lists
-_PLACES = {"pipeline": "pipeline stage {}", "data": "data replica {}",
-           "context": "context rank {}", "tensor": "tensor rank {}"}
+_HIDDEN = 2.0  # times what it saves: a later repair that saves more was hidden by this one
 
 
 def no_verdicts() -> pd.DataFrame:
@@ -41,17 +35,37 @@ def verdicts(
     @param gaps    `seconds` between each step and the one before it, by step, and how many of them
                    each rank is known to have stood still for, by its number
     @param replay  (troubles, cases) -> seconds of all steps by case: repair.replayed()
-    @returns COLUMNS, the largest saving first. `saves` is the share of a step that a repair of all
-             members saves once those above it are repaired, so that the sum is what all repairs
-             save
+    @returns COLUMNS, in the order of repair, what saves most first. `saves` is the share of a step
+             that a repair of all members saves once those above it are repaired, so that the sum is
+             what all repairs save. What hides another stands above it: of two ranks that are
+             equally late, the first alone saves nothing
     """
     whole = float(facts.step_seconds.sum())
-    rows = [_row(one, value / whole, lost_by_phase(facts, one), facts)
-            for one, value in zip(found, _saved(found, replay), strict=True)]
-    rows += _pauses_between(gaps, whole, facts)
-    rows = [row for row in rows if row["saves"] >= WORTH]
-    rows.sort(key=lambda row: -row["saves"])
-    return pd.DataFrame(rows, columns=COLUMNS)
+    kept = [(one, saved / whole) for one, saved, last in _repaired(found, replay)
+            if max(saved, last) >= WORTH * whole]
+    rows = [_row(one, saves, together, facts)
+            for (one, saves), together in zip(kept, _together(kept, facts), strict=True)]
+    most = np.maximum.accumulate([row["saves"] for row in rows][::-1])[::-1].tolist()
+    between = [row for row in _pauses_between(gaps, whole, facts) if row["saves"] >= WORTH]
+    most += [row["saves"] for row in between]
+    rows += between
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    return frame.iloc[np.argsort(-np.array(most), kind="stable")].reset_index(drop=True)
+
+
+def _together(kept: Sequence[tuple[Trouble, float]], facts: Facts) -> list[Together]:
+    """Which of the repairs, in their order, hide later ones that save much more, and which are
+    such a later one."""
+    found, hidden = [], 0
+    saves = [value for _, value in kept]
+    names = [kind_and_name(one, facts.ranks)[1] for one, _ in kept]
+    for i, value in enumerate(saves):
+        least = max(WORTH, _HIDDEN * value)
+        to = next((j for j, later in enumerate(saves) if j > i and later >= least), i)
+        others = tuple(names[i + 1 : to + 1])
+        found.append(Together(sum(saves[i : to + 1]), others, 0 < i <= hidden))
+        hidden = max(hidden, to)
+    return found
 
 
 def said(found: pd.DataFrame, ranks: int) -> list[str]:
@@ -61,19 +75,23 @@ def said(found: pd.DataFrame, ranks: int) -> list[str]:
     return [str(sentence) for sentence in found["sentence"]]
 
 
-def _saved(troubles: Sequence[Trouble], replay: Callable) -> np.ndarray:
-    """Seconds of all steps that each saves after those that save more."""
-    if not troubles:
-        return np.zeros(0)
+def _repaired(
+    troubles: Sequence[Trouble], replay: Callable
+) -> list[tuple[Trouble, float, float]]:
+    """In the order of repair: each, the seconds of all steps that it saves after those before it,
+    and those that it saves after all others."""
     count = len(troubles)
+    if not count:
+        return []
     cases = first_and_last(count)
     if count == 1:
-        seconds = replay(troubles, cases[:2])
-        return seconds[:1] - seconds[1:]
-    order = np.argsort(-gains(replay(troubles, cases), cases), kind="stable")
-    saved = np.empty(count)
-    saved[order] = -np.diff(replay(troubles, in_order(order)))
-    return saved
+        first, repaired = replay(troubles, cases[:2])
+        return [(troubles[0], first - repaired, first - repaired)]
+    seconds = replay(troubles, cases)
+    order = np.argsort(-gains(seconds, cases), kind="stable")
+    saved = -np.diff(replay(troubles, in_order(order)))
+    last = seconds[count + 2 :] - seconds[count + 1]
+    return [(troubles[i], float(s), float(last[i])) for i, s in zip(order, saved, strict=True)]
 
 
 def _pauses_between(gaps: pd.DataFrame, whole: float, facts: Facts) -> list[dict]:
@@ -93,15 +111,16 @@ def _pauses_between(gaps: pd.DataFrame, whole: float, facts: Facts) -> list[dict
         one = Trouble(PAUSED, tuple(int(rank) for rank in members), steps,
                       trend_of(np.isin(facts.step_seconds.index, steps)), (BETWEEN,), excess)
         lost = float(mine.sum())
-        rows.append(_row(one, lost / (whole + float(gaps["seconds"].sum())),
-                         pd.Series({BETWEEN: lost}), facts))
+        saves = lost / (whole + float(gaps["seconds"].sum()))
+        rows.append(_row(one, saves, ALONE, facts))
     return rows
 
 
-def _row(one: Trouble, saves: float, lost: pd.Series, facts: Facts) -> dict:
-    kind, name = _kind(one, facts.ranks)
+def _row(one: Trouble, saves: float, together: Together, facts: Facts) -> dict:
+    kind, name = kind_and_name(one, facts.ranks)
     host = facts.ranks.set_index("rank")["host"]
-    main = len(lost) > 0 and lost.max() >= _MAIN * lost.sum()
+    lost = lost_by_phase(facts, one)
+    main = len(lost) > 0 and lost.max() >= MAIN * lost.sum()
     row = {
         "kind": kind, "members": list(one.members),
         "hosts": list(dict.fromkeys(str(host.get(rank, "")) for rank in one.members)),
@@ -109,91 +128,7 @@ def _row(one: Trouble, saves: float, lost: pd.Series, facts: Facts) -> dict:
         "since_step": one.steps[0], "steps": list(one.steps), "trend": one.trend,
         "saves": float(saves),
     }
-    sentence = _sentence(row, name, one, len(facts.step_seconds))
+    text = sentence(row, name, one, together, facts.cells.steps)
     if one.cause == SLOW and on_shared_cores(facts)[np.isin(facts.cells.ranks, one.members)].any():
-        sentence += " What else runs on its machine, or beside a virtual one, can do that."
-    return {**row, "sentence": sentence}
-
-
-def _kind(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
-    """And how the members are called."""
-    members = set(one.members)
-    own = ranks_of_hosts(ranks)
-    node = next((name for name, of in own.items()
-                 if of == members and len(own) > 1 and len(of) > 1), "")
-    text = ranks_of(one.members)
-    if one.cause == LINK:
-        if len(one.links) > 1 and node:
-            return "adapter", f"the adapter of {node} (ranks {text})"
-        return "link", one.links[0].name if len(one.links) == 1 else f"a link among ranks {text}"
-    if len(members) == 1:
-        mine = ranks.set_index("rank").loc[one.members[0]]
-        place = filter(None, (mine["host"], gpu(mine["device"], mine["local_rank"])))
-        return "rank", f"rank {one.members[0]} ({', '.join(place)})"
-    if members == set(ranks["rank"]):
-        return "all", "all ranks"
-    if node:
-        return "node", f"{node} (ranks {text})"
-    group = _group(members, ranks)
-    return ("group", f"{group} (ranks {text})") if group else ("ranks", f"ranks {text}")
-
-
-def _group(members: set[int], ranks: pd.DataFrame) -> str:
-    """The name of what the members have in common and no other rank has, or nothing."""
-    mine = ranks["rank"].isin(members)
-    if len(members) < 2:
-        return ""
-    for column, words in _PLACES.items():
-        values = ranks.loc[mine, column].unique()
-        if len(values) == 1 and (mine == (ranks[column] == values[0])).all():
-            return words.format(int(values[0]))
-    roles = ranks.loc[mine, "role"].unique()
-    if len(roles) == 1 and (mine == (ranks["role"] == roles[0])).all():
-        return f"the {roles[0]}s"
-    places = ranks[["data", "pipeline", "context"]].apply(tuple, axis=1)
-    values = places[mine].unique()
-    if len(values) == 1 and (mine == (places == values[0])).all():
-        return "tensor group"
-    return ""
-
-
-def _sentence(row: dict, name: str, one: Trouble, steps: int) -> str:
-    many = len(row["members"]) > 1 and row["kind"] in ("ranks", "all")
-    what = _what(one, many)
-    where = {"forward": " in the forward pass", "backward": " in the backward pass",
-             "optimizer": " in the optimizer"}.get(row["phase"], "")
-    when = _when(row, steps)
-    return (f"Repairing {name} saves {share(row['saves'])} of a step: {what}{where}{when}.")
-
-
-def _what(one: Trouble, many: bool) -> str:
-    they, es = ("they", "") if many else ("it", "s")
-    amount = np.mean(list(one.excess.values())) if one.excess else np.nan
-    if one.cause == LINK:
-        worst = min(link.share for link in one.links)
-        return f"it reaches {worst:.0%} of the usual rate"
-    said = {
-        SLOW: f"compute{es} at {number(1 - amount, '.2f')} x the usual rate",
-        NO_CORE: f"ha{'ve' if many else 's'} no core for {share(amount)} of the computing time",
-        PAUSED: f"stood still for {seconds(amount)}",
-        WORK: f"ha{'ve' if many else 's'} {number(1 / (1 - amount), '.2f')} x their peers' work",
-        INPUT: f"read{es} documents for {seconds(amount)} longer than is usual",
-        LATE_START: f"begin{es} {seconds(amount)} after the others",
-    }
-    return f"{they} {said[one.cause]}"
-
-
-def _when(row: dict, steps: int) -> str:
-    found, trend = row["steps"], row["trend"]
-    few = ", ".join(map(str, found[:_FEW])) + (", …" if len(found) > _FEW else "")
-    if trend == ONCE:
-        return f", in step {found[0]}"
-    if trend == RISING:
-        return f", more and more since step {found[0]}"
-    if trend == PERIODIC:
-        return f", every {found[1] - found[0]} steps (steps {few})"
-    if trend == IN_TURN:
-        return f", one after the other (steps {few})"
-    if trend == STEADY:
-        return ", in all steps" if len(found) == steps else f", since step {found[0]}"
-    return f", in {len(found)} of {steps} steps ({few})"
+        text += " What else runs on its machine, or beside a virtual one, can do that."
+    return {**row, "sentence": text}

@@ -66,9 +66,10 @@ def _lost(study: Study) -> tuple[str, str]:
 
 
 def _repair(study: Study) -> str:
-    """What saves most, if anything does."""
+    """What is to be repaired first, how much else, and what all of it saves."""
     if not study.has_events or study.verdicts.empty:
         return NONE
     first = study.verdicts.iloc[0]
     who = f"{first['kind']} {ranks_of(first['members'])}"
-    return f"{who}, {first['cause']}: {share(first['saves'])}"
+    more = f" and {len(study.verdicts) - 1} more" if len(study.verdicts) > 1 else ""
+    return f"{who}, {first['cause']}{more}: {share(study.verdicts['saves'].sum())}"

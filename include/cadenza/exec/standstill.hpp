@@ -36,16 +36,19 @@ class Standstill {
     at_.longest = std::max(at_.longest, now - at_.last_look);
     at_.last_look = now;
   }
-  /// Ends the operation and returns its standstill: the smaller of the time without the processor
-  /// (nested operations excluded) and the longest time between two polls. Either alone misleads: a
-  /// waiting rank that shares its core loses time slices, and copies between two polls take
-  /// processor time.
+  /// Ends the operation and returns its standstill: the time without the processor (nested
+  /// operations excluded), of a wait at most the longest time between two polls. Either alone
+  /// misleads there: a waiting rank that shares its core loses time slices, which delay nothing;
+  /// and copies between two polls take processor time.
   /// @param now  end of the operation, read after `processor`: a rank is often stopped as it
   /// returns from that system call, and this belongs to the operation
-  std::int64_t end(const Operation& outer, std::int64_t processor, std::int64_t now) {
+  /// @param computes  whether it computes all the time, though it may poll now and then
+  std::int64_t end(const Operation& outer, std::int64_t processor, std::int64_t now,
+                   bool computes) {
     looked(now);
     const std::int64_t off = now - at_.began - (processor - at_.processor);
-    const std::int64_t still = std::clamp<std::int64_t>(off - at_.off_within, 0, at_.longest);
+    const std::int64_t still =
+        std::clamp<std::int64_t>(off - at_.off_within, 0, computes ? now - at_.began : at_.longest);
     at_ = outer;
     at_.last_look = now;
     at_.off_within += off;

@@ -90,9 +90,10 @@ class Tracer {
     const Doing doing(*this, kind);
     const std::size_t mark = kStreamRunsLater ? stream_.mark() : 0;
     const std::int64_t begin = trace::now_ns();
-    const auto [end, still] = measure(begin, operation);
-    trace::Event timed =
-        event(program::category(kind), kind, trace::Lane::compute, begin, end, work);
+    const Category category = program::category(kind);
+    const bool attends = category == Category::compute_attention;  // and polls meanwhile
+    const auto [end, still] = measure(begin, operation, attends);
+    trace::Event timed = event(category, kind, trace::Lane::compute, begin, end, work);
     timed.still_ns = still;
     if constexpr (kStreamRunsLater) {
       unresolved_.push_back({timed, mark, stream_.mark()});
@@ -150,7 +151,7 @@ class Tracer {
     std::int64_t still;  ///< ns for which the rank stood still; -1 if not recorded
   };
   template <typename Operation>
-  Measured measure(std::int64_t begin, const Operation& operation) {
+  Measured measure(std::int64_t begin, const Operation& operation, bool computes = false) {
     if (!events_) {
       operation();
       return {trace::now_ns(), -1};
@@ -159,7 +160,7 @@ class Tracer {
     operation();
     const std::int64_t processor = Standstill::processor_ns();
     const std::int64_t end = trace::now_ns();
-    return {end, standstill_.end(outer, processor, end)};
+    return {end, standstill_.end(outer, processor, end, computes)};
   }
   template <typename Operation>
   void time_on_host(Category category, program::EventKind kind, const Operation& operation,

@@ -27,11 +27,11 @@ void spin(std::int64_t amount, Each each) {
 }
 
 template <typename Operation>
-std::int64_t measure(Standstill& still, Operation operation) {
+std::int64_t measure(Standstill& still, Operation operation, bool computes = false) {
   const Standstill::Operation outer = still.begin(trace::now_ns());
   operation();
   const std::int64_t processor = Standstill::processor_ns();
-  return still.end(outer, processor, trace::now_ns());
+  return still.end(outer, processor, trace::now_ns(), computes);
 }
 
 TEST(Standstill, IsTheTimeWithoutProcessor) {
@@ -68,6 +68,17 @@ TEST(Standstill, OfAWaitTheLongestTimeBetweenLooksCounts) {
   EXPECT_GE(found, kSleep - kMs);
   EXPECT_LE(found, longest + kMs);
   EXPECT_GE(all - longest, 3 * kSleep) << "else this shows nothing";
+}
+
+TEST(Standstill, OfAComputationThatLooksMeanwhileAllTimesCount) {
+  Standstill still;
+  const auto slices = [&] {
+    for (int turn = 0; turn < 4; ++turn) {
+      sleep();
+      still.looked(trace::now_ns());
+    }
+  };
+  EXPECT_GE(measure(still, slices, true), 4 * (kSleep - kMs));
 }
 
 TEST(Standstill, WhatIsWithinCountsThere) {
