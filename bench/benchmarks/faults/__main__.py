@@ -2,8 +2,9 @@
 """What the analysis says of faults in simulated runs.
 
 Plants slow ranks, nodes and links, pauses, longer documents and wrong clocks, analyses the runs and
-counts how often the verdicts name the right ranks, phase, cause, time and gain. Exit code 1 where
-they do too rarely."""
+counts how often the verdicts name the right ranks, phase, cause, time and gain. A run may have
+several faults: what repairing each of them alone saves is simulated, too. Exit code 1 where the
+verdicts are right too rarely."""
 
 import argparse
 import shutil
@@ -16,7 +17,7 @@ import numpy as np
 import yaml
 
 from benchmarks.faults.layouts import LAYOUTS, experiment, machine
-from benchmarks.faults.plant import KINDS, Fault, fits, plant, without
+from benchmarks.faults.plant import KINDS, LINKS, fits, plant, spare, without
 from benchmarks.faults.score import CHECKS, score, seconds_of, verdicts_of
 from lib import options, tables
 from lib.command import call, words_of
@@ -39,24 +40,30 @@ class Runs:
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(machine(*network)))
 
     def plant(self, kind: str, layout: str, seed: int) -> tuple:
-        """The run with a fault, the fault, and seconds of the steps without it and with it."""
-        network = "moderate" if kind in ("link", "adapter") else "fast"
+        """The run with faults, the faults, and seconds of the steps without them and with them; of
+        each fault, seconds of the steps without it alone."""
+        network = "moderate" if kind in LINKS else "fast"
         clean = experiment(layout, seed, str(self.folder / f"{network}.yaml"))
         clean = without(kind, layout, seed, clean)
         key = yaml.safe_dump(clean)
         if key not in self._without:
             self._without[key] = seconds_of(self._simulate("clean", clean, "summary"))
         before = self._without[key]
-        made, fault = plant(kind, layout, seed, clean, float(before[0]))
-        run = self._simulate("fault", made, "full")
-        return run, fault, before, seconds_of(run)
+        made, faults = plant(kind, layout, seed, clean, float(before[0]))
+        spared = [before]
+        if len(faults) > 1:
+            spared = [seconds_of(self._simulate("spared", spare(made, layout, fault), "summary"))
+                      for fault in faults]
+        run = self._simulate("faults", made, "full")
+        return run, faults, before, seconds_of(run), spared
 
-    def judge(self, kind: str, layout: str, seed: int) -> tuple[dict, Fault, list[dict], float]:
-        """Which checks hold; the truth, the verdicts, and the share of the time that is lost."""
-        run, fault, before, seconds = self.plant(kind, layout, seed)
+    def judge(self, kind: str, layout: str, seed: int) -> tuple:
+        """Which checks hold; the truth, the verdicts, and the shares of the time that are lost: by
+        all faults, and by each."""
+        run, faults, before, seconds, spared = self.plant(kind, layout, seed)
         said = verdicts_of(run)
-        lost = float(1 - before.sum() / seconds.sum())
-        return score(fault, layout, said, before, seconds), fault, said, lost
+        lost = [float(1 - less.sum() / seconds.sum()) for less in (before, *spared)]
+        return score(faults, layout, said, seconds, before, spared), faults, said, lost
 
     def _simulate(self, name: str, made: dict, trace: str) -> Path:
         folder, file = self.folder / name, self.folder / f"{name}.yaml"
@@ -89,15 +96,16 @@ def _parse() -> argparse.Namespace:
 
 
 def _one(runs: Runs, kind: str, layout: str, seed: int, rows: dict) -> None:
-    right, fault, said, lost = runs.judge(kind, layout, seed)
+    right, faults, said, (lost, *each) = runs.judge(kind, layout, seed)
     count = rows.setdefault((kind, layout), Counter())
     for check, holds in right.items():
         count[check, "runs"] += 1
         count[check, "right"] += holds
     if not all(right.values()):
         wrong = [check for check, holds in right.items() if not holds]
-        print(f"{kind}, {layout}, seed {seed}: {', '.join(wrong)}; planted {fault}, "
-              f"which loses {lost:.2%}; {said}", file=sys.stderr, flush=True)
+        alone = ", ".join(f"{one:.2%}" for one in each)
+        print(f"{kind}, {layout}, seed {seed}: {', '.join(wrong)}; planted {faults}, "
+              f"which lose {lost:.2%} ({alone} alone); {said}", file=sys.stderr, flush=True)
 
 
 def _report(rows: dict[tuple[str, str], Counter]) -> int:

@@ -7,6 +7,8 @@ import contextlib
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations, starmap
 from pathlib import Path
 
 import h5py
@@ -42,47 +44,107 @@ def seconds_of(run: Path) -> np.ndarray:
     return np.diff([min(first), *np.max(ends, axis=0)]) / 1e9
 
 
-def score(fault: Fault, layout: str, verdicts: Sequence[dict], without: Sequence[float],
-          seconds: Sequence[float]) -> dict[str, bool]:
+def score(faults: Sequence[Fault], layout: str, verdicts: Sequence[dict], seconds: Sequence[float],
+          without: Sequence[float], spared: Sequence[Sequence[float]]) -> dict[str, bool]:
     """Which of CHECKS hold; those that do not apply are left out.
 
-    @param without  seconds of each step of the run without the fault; of the other documents that
-                    kind data plants there is none, and they are not used
-    @param seconds  ... with it
+    @param seconds  of each step of the run
+    @param without  ... of the run without any fault; of the other documents that kind data plants
+                    there is none, and they are not used
+    @param spared   ... for each fault, of the run without this one alone
     """
-    if not fault.ranks:
+    if not faults:
         return {"who": not verdicts}
     # Where ranks have unequal documents, it is true to say so.
-    found = [one for one in verdicts if one["cause"] != "work" or not fault.work]
-    without, seconds = np.asarray(without), np.asarray(seconds)
-    lost = 1 - without.sum() / seconds.sum()
-    hidden = fault.kind != "data" and lost < _FELT
+    work = any(fault.work for fault in faults)
+    found = [one for one in verdicts if one["cause"] != "work" or not work]
+    truths = [_Truth(fault, np.asarray(seconds), np.asarray(less))
+              for fault, less in zip(faults, spared, strict=True)]
+    lost = _saved(np.asarray(seconds), np.asarray(without))
+    hidden = lost < _FELT and not any(truth.needed for truth in truths)
     if hidden and not found:
         return {"who": True}
-    first = found[0] if found else None
-    felt = _felt(fault, without, seconds)
-    right = {"who": len(found) == 1 and _names(fault, layout, first, felt)}
+    right = {"who": _who(truths, layout, found)}
     if hidden:
         return right
-    right["cause"] = first is not None and first["cause"] in fault.causes
-    if fault.phase:
-        right["phase"] = first is not None and first["phase"] == fault.phase
-    if fault.timed:
-        right["time"] = first is not None and _dates(fault, first, felt, len(seconds))
+    right |= _each([truth for truth in truths if truth.needed], found, len(seconds))
     # What stands below other work is what is saved once that is repaired, which no run here is.
-    if fault.kind != "data" and (first is None or first is verdicts[0]):
+    if faults[0].kind != "data" and found == list(verdicts[:len(found)]):
         saves = [one["saves"] for one in found]
-        right["gain"] = first is not None and all(
-            abs(one - lost) <= _NEAR for one in (saves[0], sum(saves)))
+        told = [sum(saves), *(saves[:1] if len(faults) == 1 else [])]
+        right["gain"] = bool(found) and all(abs(one - lost) <= _NEAR for one in told)
     return right
 
 
-def _felt(fault: Fault, without: np.ndarray, seconds: np.ndarray) -> set[int]:
-    """The steps of the fault that it makes longer, by more than jitter may hide."""
-    steps = fault.steps or range(len(seconds))
-    if fault.kind == "data":
-        return set(steps)
-    return {step for step in steps if seconds[step] - without[step] > _NEAR * seconds[step]}
+class _Truth:
+    """A fault in its run: whether it is to be named, and the steps in which it is felt.
+
+    It is needed if repairing it alone saves a hundredth of the time, and felt in those of its steps
+    that get shorter by more than jitter may hide.
+    """
+
+    def __init__(self, fault: Fault, seconds: np.ndarray, spared: np.ndarray) -> None:
+        self.fault = fault
+        measured = fault.kind != "data"
+        self.needed = not measured or _saved(seconds, spared) >= _FELT
+        self.felt = {step for step in fault.steps or range(len(seconds))
+                     if not measured or seconds[step] - spared[step] > _NEAR * seconds[step]}
+
+
+def _saved(seconds: np.ndarray, less: np.ndarray) -> float:
+    return 1 - less.sum() / seconds.sum()
+
+
+def _who(truths: Sequence[_Truth], layout: str, found: Sequence[dict]) -> bool:
+    """Whether each verdict names faults that no other does, and none that is needed is missing."""
+    named = [_named(truths, layout, one) for one in found]
+    every = sum(named, [])
+    return (all(named) and len(every) == len(set(every)) and bool(every)
+            and all(i in every for i, truth in enumerate(truths) if truth.needed))
+
+
+def _named(truths: Sequence[_Truth], layout: str, one: dict) -> list[int]:
+    """The numbers of the faults that a verdict names: one, or several that are alike; of links that
+    show no single one, all that it may mean."""
+    single = [i for i, truth in enumerate(truths) if _names(truth.fault, layout, one, truth.felt)]
+    if single:
+        return single
+    for size in range(2, len(truths) + 1):
+        for some in combinations(range(len(truths)), size):
+            faults = [truths[i].fault for i in some]
+            together = replace(faults[0], ranks=set().union(*(fault.ranks for fault in faults)))
+            if all(starmap(_alike, combinations(faults, 2))) and _names(together, layout, one,
+                                                                        set()):
+                return list(some)
+    return []
+
+
+def _alike(one: Fault, other: Fault) -> bool:
+    """Whether one verdict may say both: the same but for the ranks, and about as slow."""
+    less, more = sorted(-np.log([one.share, other.share]))
+    return ((one.causes, one.phase, one.steps) == (other.causes, other.phase, other.steps)
+            and more <= 2 * less)
+
+
+def _each(truths: Sequence[_Truth], found: Sequence[dict], steps: int) -> dict[str, bool]:
+    """Cause, phase and time, each right if it is right of every fault that has one."""
+    right: dict[str, bool] = {}
+    for truth in truths:
+        fault = truth.fault
+        one = _nearest(fault, found)
+        checks = {"cause": one is not None and one["cause"] in fault.causes}
+        if fault.phase:
+            checks["phase"] = one is not None and one["phase"] == fault.phase
+        if fault.timed:
+            checks["time"] = one is not None and _dates(fault, one, truth.felt, steps)
+        for check, holds in checks.items():
+            right[check] = right.get(check, True) and holds
+    return right
+
+
+def _nearest(fault: Fault, found: Sequence[dict]) -> dict | None:
+    """The first verdict of those with most of the fault's ranks."""
+    return max(found, key=lambda one: len(fault.ranks & set(one["members"])), default=None)
 
 
 def _names(fault: Fault, layout: str, one: dict, felt: set[int]) -> bool:
