@@ -29,7 +29,8 @@ class Trouble:
 
     `excess` is by (rank, step): of `slow` and `no core` the share of their computing time in
     `phases` that is too much, of `work` the share that is for work beyond that of its peers; of
-    `late start` and `input` seconds; of pauses it is not looked at, the trace knows them.
+    `late start` and `input` seconds; of pauses it is not looked at, the trace knows them. `links`
+    between two adapters are both's: they are repaired once both adapters are.
     """
 
     cause: str
@@ -54,24 +55,50 @@ def replayed(
         return seconds
     # Cases that repair the same here are one.
     chosen, case_of = np.unique(cases[:, mine], axis=0, return_inverse=True)
-    saved = [_saved(graph, troubles[number], machine) for number in mine]
+    here = [troubles[number] for number in mine]
+    saved = _Savings(graph, machine, here)
     own, rest, transfer = (
-        np.stack([part - sum((s[i] for s, on in zip(saved, case, strict=True) if on),
-                             np.zeros(len(part))) for case in chosen], axis=1)
-        for i, part in enumerate((graph.own, graph.rest, graph.transfer))
-    )
+        np.stack(parts, axis=1)
+        for parts in zip(*(saved.repaired(case) for case in chosen), strict=True))
     found = graph.replayed_seconds(np.maximum(own, 0), np.maximum(rest, 0), transfer)
     return found[case_of.ravel()]
 
 
-def _saved(graph: StepGraph, trouble: Trouble, machine: Machine | None) -> tuple[np.ndarray, ...]:
-    """ns that the repair takes off `own`, `rest` and `transfer` of the graph."""
-    nothing, no_transfer = np.zeros(len(graph.own)), np.zeros(len(graph.transfer))
-    if trouble.cause == LINK:
-        return nothing, nothing, earlier_transfers(graph, machine, trouble.links)
-    if trouble.cause == PAUSED:
-        return taken_off(graph, np.array(trouble.members))
-    return _of_operations(graph, trouble), nothing, no_transfer
+class _Savings:
+    """What repairs take off the nodes and meetings of a graph. Slow links are repaired at once, as
+    messages that are there earlier meet others at the ports; pauses, as it is not told apart what
+    each of them held up."""
+
+    def __init__(
+        self, graph: StepGraph, machine: Machine | None, troubles: Sequence[Trouble]
+    ) -> None:
+        self._graph, self._machine, self._troubles = graph, machine, troubles
+        self._computed = {one: _of_operations(graph, trouble)
+                          for one, trouble in enumerate(troubles)
+                          if trouble.cause not in (LINK, PAUSED)}
+        self._earlier: dict[tuple[int, ...], np.ndarray] = {}  # by numbers of troubles
+
+    def repaired(self, case: Sequence[bool]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`own`, `rest` and `transfer` of the graph with some troubles repaired."""
+        graph, on = self._graph, np.flatnonzero(case).tolist()
+        own = graph.own - sum((self._computed[one] for one in on if one in self._computed),
+                              np.zeros(len(graph.own)))
+        paused = [rank for one in on if self._troubles[one].cause == PAUSED
+                  for rank in self._troubles[one].members]
+        stood, waited, held = taken_off(graph, np.array(paused, int))
+        return own - stood, graph.rest - waited, graph.transfer - held - self._of_links(on)
+
+    def _of_links(self, on: Sequence[int]) -> np.ndarray | float:
+        links = [one for one, trouble in enumerate(self._troubles) if trouble.cause == LINK]
+        left = {link for one in links if one not in on for link in self._troubles[one].links}
+        numbers = tuple(one for one in links if one in on)
+        if not numbers:
+            return 0.0
+        if numbers not in self._earlier:
+            mine = dict.fromkeys(link for one in numbers for link in self._troubles[one].links
+                                 if link not in left)
+            self._earlier[numbers] = earlier_transfers(self._graph, self._machine, list(mine))
+        return self._earlier[numbers]
 
 
 def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:

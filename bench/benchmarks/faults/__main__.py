@@ -3,8 +3,8 @@
 
 Plants slow ranks, nodes and links, pauses, longer documents and wrong clocks, analyses the runs and
 counts how often the verdicts name the right ranks, phase, cause, time and gain. A run may have
-several faults: what repairing each of them alone saves is simulated, too. Exit code 1 where the
-verdicts are right too rarely."""
+several faults: the run without each of them, and with each alone, is simulated, too. Exit code 1
+where the verdicts are right too rarely."""
 
 import argparse
 import shutil
@@ -17,7 +17,7 @@ import numpy as np
 import yaml
 
 from benchmarks.faults.layouts import LAYOUTS, experiment, machine
-from benchmarks.faults.plant import KINDS, LINKS, fits, plant, spare, without
+from benchmarks.faults.plant import KINDS, LINKS, Fault, fits, plant, spare, without
 from benchmarks.faults.score import CHECKS, score, seconds_of, verdicts_of
 from lib import options, tables
 from lib.command import call, words_of
@@ -40,8 +40,8 @@ class Runs:
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(machine(*network)))
 
     def plant(self, kind: str, layout: str, seed: int) -> tuple:
-        """The run with faults, the faults, and seconds of the steps without them and with them; of
-        each fault, seconds of the steps without it alone."""
+        """The run with faults, the faults, and seconds of the steps with them and without them; of
+        each fault, seconds of the steps without it alone, and with it alone."""
         network = "moderate" if kind in LINKS else "fast"
         clean = experiment(layout, seed, str(self.folder / f"{network}.yaml"))
         clean = without(kind, layout, seed, clean)
@@ -50,20 +50,27 @@ class Runs:
             self._without[key] = seconds_of(self._simulate("clean", clean, "summary"))
         before = self._without[key]
         made, faults = plant(kind, layout, seed, clean, float(before[0]))
-        spared = [before]
-        if len(faults) > 1:
-            spared = [seconds_of(self._simulate("spared", spare(made, layout, fault), "summary"))
-                      for fault in faults]
         run = self._simulate("faults", made, "full")
-        return run, faults, before, seconds_of(run), spared
+        seconds = seconds_of(run)
+        if len(faults) < 2:
+            return run, faults, seconds, before, [before], [seconds]
+        spared = [self._spared(made, layout, [fault]) for fault in faults]
+        alone = [self._spared(made, layout, [one for one in faults if one is not fault])
+                 for fault in faults]
+        return run, faults, seconds, before, spared, alone
+
+    def _spared(self, made: dict, layout: str, faults: list[Fault]) -> np.ndarray:
+        for fault in faults:
+            made = spare(made, layout, fault)
+        return seconds_of(self._simulate("spared", made, "summary"))
 
     def judge(self, kind: str, layout: str, seed: int) -> tuple:
         """Which checks hold; the truth, the verdicts, and the shares of the time that are lost: by
         all faults, and by each."""
-        run, faults, before, seconds, spared = self.plant(kind, layout, seed)
+        run, faults, seconds, before, spared, alone = self.plant(kind, layout, seed)
         said = verdicts_of(run)
         lost = [float(1 - less.sum() / seconds.sum()) for less in (before, *spared)]
-        return score(faults, layout, said, seconds, before, spared), faults, said, lost
+        return score(faults, layout, said, seconds, before, spared, alone), faults, said, lost
 
     def _simulate(self, name: str, made: dict, trace: str) -> Path:
         folder, file = self.folder / name, self.folder / f"{name}.yaml"

@@ -28,7 +28,7 @@ class Fault:
     trend: str = ""  # that is to be said; "": what follows from the steps
     turns: dict[int, int] = field(default_factory=dict)  # by step: the rank that has it
     link: str = ""  # kind of a verdict: link or adapter
-    alike: list[set[int]] = field(default_factory=list)  # members that the run cannot tell from it
+    alike: list[set[int]] = field(default_factory=list)  # ... of links that may be meant
     vague: bool = False  # its links carry only collectives of more ranks: they show no single link
     work: bool = False  # ranks have unequal documents, too
 
@@ -174,13 +174,13 @@ def _node(p: _Planting) -> None:
 
 
 def _adapter(p: _Planting) -> None:
-    """Out, in, or both; of two nodes nobody can tell whose it is."""
+    """Out, in, or both."""
     every = nodes(p.layout)
     node, share = p.whole(0, len(every)), round(p.uniform(0.05, 0.3), 2)
     out, into = ((share, 1.0), (1.0, share), (share, share))[p.whole(0, 3)]
     p.made["cluster"]["slow_adapters"] = [[node, out, into]]
     p.fault(every[node], "link", link="adapter", share=share,
-            alike=every if len(every) == 2 else [], vague=_only_collectives(p.layout))
+            alike=_either(p.layout, node), vague=_only_collectives(p.layout))
 
 
 def _replica(p: _Planting) -> None:
@@ -327,8 +327,17 @@ def _two_adapters(p: _Planting) -> None:
     for node, share, way in zip((one, other), shares, ways, strict=True):
         rows.append([node, *((share, 1.0), (1.0, share), (share, share))[way]])
         p.fault(nodes(p.layout)[node], "link", link="adapter", share=share,
-                vague=_only_collectives(p.layout))
+                alike=_either(p.layout, node), vague=_only_collectives(p.layout))
     p.made["cluster"]["slow_adapters"] = rows
+
+
+def _either(layout: str, node: int) -> list[set[int]]:
+    """Of two nodes, and of those that a pipeline joins in a row, nobody can tell whose adapter it
+    is that makes the links between them slow."""
+    every = nodes(layout)
+    if len(every) > 2 and "pipeline" not in layout:
+        return []
+    return [every[node] | other for i, other in enumerate(every) if i != node]
 
 
 _PLANTS = {

@@ -20,6 +20,7 @@ from benchmarks.faults.plant import Fault
 
 _NEAR = 0.03  # of a step
 _FELT = 0.01  # of a step: what costs less need not be named
+_ABOUT = 2.2  # times slower: twice, but for what jitter makes of it
 CHECKS = ("who", "phase", "cause", "time", "gain")
 
 
@@ -45,22 +46,26 @@ def seconds_of(run: Path) -> np.ndarray:
 
 
 def score(faults: Sequence[Fault], layout: str, verdicts: Sequence[dict], seconds: Sequence[float],
-          without: Sequence[float], spared: Sequence[Sequence[float]]) -> dict[str, bool]:
+          without: Sequence[float], spared: Sequence[Sequence[float]],
+          alone: Sequence[Sequence[float]]) -> dict[str, bool]:
     """Which of CHECKS hold; those that do not apply are left out.
 
     @param seconds  of each step of the run
     @param without  ... of the run without any fault; of the other documents that kind data plants
                     there is none, and they are not used
     @param spared   ... for each fault, of the run without this one alone
+    @param alone    ... of the run with this one alone
     """
     if not faults:
         return {"who": not verdicts}
     # Where ranks have unequal documents, it is true to say so.
     work = any(fault.work for fault in faults)
     found = [one for one in verdicts if one["cause"] != "work" or not work]
-    truths = [_Truth(fault, np.asarray(seconds), np.asarray(less))
-              for fault, less in zip(faults, spared, strict=True)]
-    lost = _saved(np.asarray(seconds), np.asarray(without))
+    seconds, without = np.asarray(seconds), np.asarray(without)
+    truths = [_Truth(fault, seconds, np.asarray(less),
+                     max(_saved(seconds, np.asarray(less)), _saved(np.asarray(only), without)))
+              for fault, less, only in zip(faults, spared, alone, strict=True)]
+    lost = _saved(seconds, without)
     hidden = lost < _FELT and not any(truth.needed for truth in truths)
     if hidden and not found:
         return {"who": True}
@@ -79,14 +84,14 @@ def score(faults: Sequence[Fault], layout: str, verdicts: Sequence[dict], second
 class _Truth:
     """A fault in its run: whether it is to be named, and the steps in which it is felt.
 
-    It is needed if repairing it alone saves a hundredth of the time, and felt in those of its steps
-    that get shorter by more than jitter may hide.
+    It is needed if it costs a hundredth of the time beside the other faults or by itself, and felt
+    in those of its steps that get shorter without it by more than jitter may hide.
     """
 
-    def __init__(self, fault: Fault, seconds: np.ndarray, spared: np.ndarray) -> None:
+    def __init__(self, fault: Fault, seconds: np.ndarray, spared: np.ndarray, cost: float) -> None:
         self.fault = fault
         measured = fault.kind != "data"
-        self.needed = not measured or _saved(seconds, spared) >= _FELT
+        self.needed = not measured or cost >= _FELT
         self.felt = {step for step in fault.steps or range(len(seconds))
                      if not measured or seconds[step] - spared[step] > _NEAR * seconds[step]}
 
@@ -123,7 +128,7 @@ def _alike(one: Fault, other: Fault) -> bool:
     """Whether one verdict may say both: the same but for the ranks, and about as slow."""
     less, more = sorted(-np.log([one.share, other.share]))
     return ((one.causes, one.phase, one.steps) == (other.causes, other.phase, other.steps)
-            and more <= 2 * less)
+            and more <= _ABOUT * less)
 
 
 def _each(truths: Sequence[_Truth], found: Sequence[dict], steps: int) -> dict[str, bool]:
@@ -153,7 +158,8 @@ def _names(fault: Fault, layout: str, one: dict, felt: set[int]) -> bool:
     if fault.link:
         if fault.vague:
             return bool(members & fault.ranks) and one["cause"] == "link"
-        return one["kind"] == fault.link and (members == fault.ranks or members in fault.alike)
+        return ((one["kind"] == fault.link and members == fault.ranks)
+                or (one["kind"] == "link" and members in fault.alike))
     needed = {rank for step, rank in fault.turns.items() if step in felt} or fault.ranks
     return needed <= members <= fault.ranks and one["kind"] in names_of(members, layout)
 

@@ -51,14 +51,15 @@ def scored(fault, *verdicts, lost=0.2, steps=STEPS, layout=NODE):
     """With a loss over the run that comes from these steps alone."""
     seconds = WITHOUT.copy()
     seconds[list(steps)] += lost / (1 - lost) * len(WITHOUT) / len(steps)
-    return score([fault], layout, verdicts, seconds, WITHOUT, [WITHOUT])
+    return score([fault], layout, verdicts, seconds, WITHOUT, [WITHOUT], [seconds])
 
 
 def scored_together(faults, *verdicts, layout=NODE):
     """Of faults of which each makes its steps longer by a quarter."""
     longer = [np.isin(STEPS, fault.steps) / 4 for fault in faults]
     seconds = WITHOUT + sum(longer)
-    return score(faults, layout, verdicts, seconds, WITHOUT, [seconds - one for one in longer])
+    return score(faults, layout, verdicts, seconds, WITHOUT, [seconds - one for one in longer],
+                 [WITHOUT + one for one in longer])
 
 
 def test_the_right_verdict_is_scored_right_and_no_other():
@@ -80,8 +81,8 @@ def test_the_right_verdict_is_scored_right_and_no_other():
 
 
 def test_of_a_run_without_a_fault_nothing_is_to_be_said():
-    assert score([], NODE, [], WITHOUT, WITHOUT, []) == {"who": True}
-    assert score([], NODE, [verdict({0}, "rank")], WITHOUT, WITHOUT, []) == {"who": False}
+    assert score([], NODE, [], WITHOUT, WITHOUT, [], []) == {"who": True}
+    assert score([], NODE, [verdict({0}, "rank")], WITHOUT, WITHOUT, [], []) == {"who": False}
     hidden = Fault("slow", {1})
     assert scored(hidden, lost=0.005) == {"who": True}
     assert scored(hidden, verdict({1}, "rank", 0.005), lost=0.005) == {"who": True}
@@ -146,14 +147,18 @@ def test_of_several_faults_each_is_to_be_named():
 
 
 def test_of_several_faults_those_that_cost_nothing_alone_need_not_be_named():
-    faults = [Fault("mixed", {1}, share=0.5), Fault("mixed", {4}, ("paused",), steps=[2])]
+    faults = [Fault("mixed", {1}, share=0.5),
+              Fault("mixed", {4}, ("paused",), steps=list(STEPS), timed=True)]
     seconds = WITHOUT * 1.25
     said = [verdict({1}, "rank"), verdict({4}, "rank", 0, cause="paused")]
     for verdicts in (said[:1], said):
-        assert all(score(faults, NODE, verdicts, seconds, WITHOUT, [WITHOUT, seconds]).values())
+        assert all(score(faults, NODE, verdicts, seconds, WITHOUT, [WITHOUT, seconds],
+                         [seconds, WITHOUT]).values())
     hiding = [seconds, seconds]  # of two ranks that are late alike, repairing one saves nothing
-    assert score(faults, NODE, said, seconds, WITHOUT, hiding) == {"who": True, "gain": True}
-    assert score(faults, NODE, [], seconds, WITHOUT, hiding) == {"who": False, "gain": False}
+    right = {"who": True, "cause": True, "time": True, "gain": True}
+    assert score(faults, NODE, said, seconds, WITHOUT, hiding, hiding) == right
+    assert not score(faults, NODE, said[:1], seconds, WITHOUT, hiding, hiding)["who"]
+    assert not any(score(faults, NODE, [], seconds, WITHOUT, hiding, hiding).values())
 
 
 def test_faults_that_are_alike_may_be_one_verdict():
@@ -178,8 +183,9 @@ def test_links_and_adapters_are_scored_by_their_ends():
     assert scored(fault, {**said, "kind": "link"})["who"] is False
     other = dataclasses.replace(fault, ranks={0, 1})
     assert scored(other, said)["who"] is False
-    other.alike = [{0, 1}, {2, 3}]
-    assert scored(other, said)["who"] is True
+    other.alike = [{0, 1, 2, 3}]
+    assert scored(other, said)["who"] is False
+    assert scored(other, verdict({0, 1, 2, 3}, "link", cause="link"))["who"] is True
     other.alike, other.vague = [], True
     group = {**said, "kind": "group", "members": [0, 2, 4, 6]}
     assert scored(other, group)["who"] is True
