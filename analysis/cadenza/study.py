@@ -26,7 +26,7 @@ from cadenza.time.imbalance import (
 )
 from cadenza.links.times import group_times, pair_times
 from cadenza.links.what_if import with_usual_links
-from cadenza.links.slow import SlowLink, links, slow_links
+from cadenza.links.slow import SlowLink, slow_links
 from cadenza.graph.loads import operation_loads, operation_times
 from cadenza.log import LOG
 from cadenza.time.parts import rank_totals, step_times, time_parts
@@ -512,7 +512,7 @@ class Study:
         of_ranks = cells(np.sort(self.ranks["rank"].to_numpy()), times.index.to_numpy(), loads,
                          paused, self._machine_seconds)
         return troubles.Facts(of_ranks, loads, paused, self.steady(self.steps), times, self.ranks,
-                              self.slow_links, links(self.pair_times))
+                              self.slow_links, self.pair_times)
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:

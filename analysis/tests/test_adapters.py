@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which slow links are put down to a node's adapter, and which to none."""
 
+from itertools import permutations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,31 +13,39 @@ from cadenza.causes.sentences import kind_and_name
 from cadenza.links.slow import SlowLink
 
 
-def named(nodes, shares, each=2, only=None):
-    """Kind, name and members of what is found where adapters of nodes have these shares.
+def named(nodes, shares, each=2, between=lambda one, other: True):
+    """Kind, name and members of what is found.
 
-    @param only  the node to or from which all messages go
+    @param shares   of the bandwidth of nodes' adapters: of both directions, or out and in
+    @param between  whether two nodes send each other messages
     """
     ranks = ranks_frame(nodes * each, host=[f"n{r // each}" for r in range(nodes * each)])
-    ends = [(low, high, {low // each, high // each})
-            for low in range(len(ranks)) for high in range(low + 1, len(ranks))]
-    pairs = pd.DataFrame([(low, high, min(shares.get(node, 1.0) for node in own))
-                          for low, high, own in ends
-                          if len(own) == 2 and (only is None or only in own)],
-                         columns=["low", "high", "share"])
-    slow = [SlowLink(f"link {row.low}-{row.high}", ((row.low, row.high),), (), row.share, np.nan,
-                     np.nan, 1.0, "") for row in pairs.itertuples() if row.share < 0.9]
-    found = slow_links(slow, ranks, pairs, (0, 1))
+    out, into = ({node: of if isinstance(of, float) else of[way] for node, of in shares.items()}
+                 for way in (0, 1))
+    ways = [(one, other, min(out.get(one // each, 1.0), into.get(other // each, 1.0)))
+            for one, other in permutations(range(len(ranks)), 2)
+            if one // each != other // each and between(one // each, other // each)]
+    pairs = pd.DataFrame(ways, columns=["sender", "receiver", "share"])
+    pairs = pairs.assign(usual_seconds=1.0, seconds=1 / pairs["share"])
+    share = {way[:2]: way[2] for way in ways}
+    both = {(one, other): 2 / (1 / share[one, other] + 1 / share[other, one])
+            for one, other in share if one < other}
+    slow = [SlowLink(f"link {pair}", (pair,), (), of, np.nan, np.nan, 1.0, "")
+            for pair, of in both.items() if of < 0.9]
+    found = slow_links(slow, ranks, pairs, True, (0, 1))
     assert {link for one in found for link in one.links} == set(slow)
-    both = [link for link in slow if {rank // each for rank in link.pairs[0]} <= set(shares)]
-    adapters = [one for one in found if len({r // each for r in one.members}) == 1]
-    assert len(adapters) < len(shares) or all(
-        sum(link in one.links for one in adapters) == 2 for link in both)
     return [(*kind_and_name(one, ranks), set(one.members)) for one in found]
 
 
+def in_a_row(one, other):
+    return abs(one - other) == 1
+
+
 @pytest.mark.parametrize("each", [2, 4])
-@pytest.mark.parametrize("shares", [{2: 0.2}, {1: 0.2, 3: 0.3}, {1: 0.2, 3: 0.2}, {0: 0.1, 1: 0.5}])
+@pytest.mark.parametrize("shares", [
+    {2: 0.2}, {2: (0.2, 1.0)}, {2: (1.0, 0.2)}, {0: (0.1, 1.0), 3: (1.0, 0.3)},
+    {1: 0.2, 3: 0.3}, {1: 0.2, 3: 0.2},
+    {0: 0.1, 1: 0.5}])
 def test_each_slow_adapter_is_named_once(shares, each):
     found = named(4, shares, each)
     assert {(kind, name.split()[3], *members) for kind, name, members in found} == {
@@ -50,9 +60,20 @@ def test_of_three_nodes_with_two_slow_adapters_the_other_may_be_either():
 
 def test_a_node_that_is_slow_to_some_is_not_blamed_for_those_that_are_slow_to_all():
     """Two of three trainers' nodes, which have links to the servers' node alone."""
-    found = named(4, {0: 0.1, 2: 0.1}, only=3)
+    def to_the_last(one, other):
+        return 3 in (one, other)
+
+    found = named(4, {0: 0.1, 2: 0.1}, between=to_the_last)
     assert [members for *_, members in found] == [{0, 1}, {4, 5}]
-    assert [members for *_, members in named(4, {3: 0.1}, only=3)] == [{6, 7}]
+    assert [members for *_, members in named(4, {3: 0.1}, between=to_the_last)] == [{6, 7}]
+
+
+def test_directions_tell_who_is_slow_in_a_row_of_nodes():
+    assert [members for *_, members in named(4, {0: (0.1, 1.0), 1: (0.1, 1.0)},
+                                             between=in_a_row)] == [{2, 3}, {0, 1}]
+    first, second = named(4, {2: (1.0, 0.1), 0: (1.0, 0.3)}, between=in_a_row)
+    assert first[2] == {4, 5}
+    assert second[1:] == ("the links between n0 and n1 (ranks 0–3)", {0, 1, 2, 3})
 
 
 def test_of_two_nodes_nobody_can_tell():

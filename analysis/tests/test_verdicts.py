@@ -98,11 +98,10 @@ def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0, still=None
          "end_ns": int(1e9 * (10 * step + 9))}
         for rank in range(len(ranks)) for step in range(steps)])
     given = windows.assign(seconds=machine).set_index(["step", "rank"])["seconds"]
-    links = pd.DataFrame(columns=["low", "high", "share"])
     loads = pd.DataFrame(rows)
     of_ranks = cells(np.arange(len(ranks)), np.arange(steps), loads, paused, given)
-    return Facts(of_ranks, loads, paused, windows,
-                 pd.Series(10.0, index=pd.RangeIndex(steps, name="step")), ranks, [], links)
+    seconds = pd.Series(10.0, index=pd.RangeIndex(steps, name="step"))
+    return Facts(of_ranks, loads, paused, windows, seconds, ranks, [], pd.DataFrame())
 
 
 def named(of):

@@ -11,51 +11,58 @@ import pandas as pd
 
 from cadenza.causes.patterns import STEADY
 from cadenza.causes.repair import LINK, Trouble
-from cadenza.links.slow import SlowLink
+from cadenza.links.slow import SlowLink, least_share
 
-_MOST = 0.5  # of a node's links, what must be slow for its adapter to be
+_MOST = 0.5  # of a node's ways out, or in, what must be slow for its adapter to be
 _ALL = 0.9
 _SAME_SHARE = 0.9  # of the highest: shares of adapters that are alike
+_ENDS = ("source", "target")
 
 
 @dataclass(frozen=True)
-class _Node:
-    members: set[int]
-    links: list[SlowLink]  # the slow ones to other nodes
+class _Port:
+    """Where messages leave a node, or where they come in."""
+
+    node: str
+    ways: frozenset[int]  # rows: the slow ones
     all_slow: bool
     share: float  # of the usual rate, mean of the slow ones
 
     @property
     def explains(self) -> tuple[bool, int]:
         """Who is slow to all is to blame before who is slow to some."""
-        return self.all_slow, len(self.links)
+        return self.all_slow, len(self.ways)
 
 
 def slow_links(
-    slow: Sequence[SlowLink], ranks: pd.DataFrame, pairs: pd.DataFrame, steps: tuple[int, ...]
+    slow: Sequence[SlowLink], ranks: pd.DataFrame, pairs: pd.DataFrame, exact: bool,
+    steps: tuple[int, ...],
 ) -> list[Trouble]:
     """One trouble for the links of each adapter (those between two are both's), for those between
-    two nodes (either adapter, or what is between, may be to blame), for each other link, and for
-    those of which it is not known which they are.
+    two nodes (either adapter, or what is between, may be to blame) or between all, for each other
+    link, and for those of which it is not known which they are.
 
     @param slow   slow.slow_links() of these steps
     @param ranks  Run.ranks()
-    @param pairs  slow.links()
+    @param pairs  times.pair_times()
+    @param exact  whether usual is what the machine gives
     """
     own = ranks_of_hosts(ranks)
-    known = pairs.loc[pairs["share"].notna(), ["low", "high"]].to_numpy()
     left, found = list(slow), []
+
+    def told(links: list[SlowLink], members: set[int]) -> None:
+        found.append(Trouble(LINK, tuple(sorted(members)), steps, STEADY, (), links=tuple(links)))
+        left[:] = [link for link in left if link not in links]
+
+    for nodes in _blamed(_ways(slow, own, pairs, exact), list(own)):
+        members = set().union(*(own[node] for node in nodes))
+        if len(nodes) == 1:
+            told([link for link in slow if _leaves(members, link)], members)
+        else:
+            told([link for link in left if _joins(own, nodes, link)], members)
     while left:
-        members, mine = _of_nodes(own, known, left)
-        if not mine:
-            mine = left[:1] if left[0].known else [link for link in left if not link.known]
-            members = {rank for link in mine for pair in link.pairs for rank in pair}
-        left = [link for link in left if link not in mine]
-        if members in own.values():  # with those that another adapter explains, too
-            mine = [link for link in slow if _leaves(members, link)]
-        found.append(Trouble(LINK, tuple(sorted(members)), steps, STEADY, (), links=tuple(mine)))
-        told = {link.pairs[0] for one in found for link in one.links if link.known}
-        known = np.array([pair for pair in known if tuple(pair) not in told]).reshape(-1, 2)
+        mine = left[:1] if left[0].known else [link for link in left if not link.known]
+        told(mine, {rank for link in mine for pair in link.pairs for rank in pair})
     return found
 
 
@@ -64,36 +71,59 @@ def ranks_of_hosts(ranks: pd.DataFrame) -> dict[str, set[int]]:
     return {str(host): set(mine) for host, mine in ranks.groupby("host", sort=False)["rank"]}
 
 
-def _of_nodes(
-    own: dict[str, set[int]], known: np.ndarray, slow: list[SlowLink]
-) -> tuple[set[int], list[SlowLink]]:
-    """The node whose adapter explains most of the slow links, and these. Where two nodes explain
-    the same, both; where all explain as many, all: the network between them. None: no node explains
-    two."""
-    nodes = [_node(members, known, slow) for members in own.values()]
-    most = max(node.explains for node in nodes)
-    if len(own) < 2 or most[1] < 2:
-        return set(), []
-    tied = sorted((node for node in nodes if node.explains == most), key=lambda node: node.share)
-    first = tied[0]
-    blamed = [node for node in tied if node.links == first.links]
-    all_alike = len(tied) == len(nodes) and first.share > _SAME_SHARE * tied[-1].share
-    if len(blamed) < 2 and all_alike:
-        blamed = nodes
-    members = set().union(*(node.members for node in blamed))
-    return members, [link for link in slow if any(_leaves(node.members, link) for node in blamed)]
-
-
 def _leaves(members: set[int], link: SlowLink) -> bool:
     return any(len(members & set(pair)) == 1 for pair in link.pairs)
 
 
-def _node(members: set[int], known: np.ndarray, slow: list[SlowLink]) -> _Node:
-    """With no links where most of its links are fast."""
-    mine = [link for link in slow if link.known and _leaves(members, link)]
-    inside = np.isin(known, list(members))
-    whole = int((inside[:, 0] != inside[:, 1]).sum())
-    if len(mine) < _MOST * whole:
-        mine = []
-    share = float(np.mean([link.share for link in mine])) if mine else 1.0
-    return _Node(members, mine, len(mine) >= max(_ALL * whole, 2), share)
+def _joins(own: dict[str, set[int]], nodes: Sequence[str], link: SlowLink) -> bool:
+    """Whether it is between two of the nodes."""
+    return any(sum(bool(own[node] & set(pair)) for node in nodes) == 2 for pair in link.pairs)
+
+
+def _ways(
+    slow: Sequence[SlowLink], own: dict[str, set[int]], pairs: pd.DataFrame, exact: bool
+) -> pd.DataFrame:
+    """source, target (nodes), share and whether it is slow, of each way of messages from a rank to
+    one of another node. An adapter may be slow in one direction alone."""
+    known = pairs[pairs["usual_seconds"].notna() & (pairs["seconds"] > 0)]
+    sums = known.groupby(["sender", "receiver"])[["usual_seconds", "seconds"]].sum().reset_index()
+    node = {rank: name for name, members in own.items() for rank in members}
+    ways = pd.DataFrame({"source": sums["sender"].map(node), "target": sums["receiver"].map(node),
+                         "share": sums["usual_seconds"] / sums["seconds"]})
+    named = {link.pairs[0] for link in slow if link.known}
+    ends = zip(sums[["sender", "receiver"]].min(axis=1), sums[["sender", "receiver"]].max(axis=1),
+               strict=True)
+    told = np.array([pair in named for pair in ends], bool)
+    ways["slow"] = told & (ways["share"] < least_share(exact)).to_numpy()
+    return ways[ways["source"] != ways["target"]]
+
+
+def _blamed(ways: pd.DataFrame, nodes: list[str]) -> list[tuple[str, ...]]:
+    """The nodes whose adapters explain the slow ways, those that explain most first. Where two
+    explain the same, both; where all explain as many, all: the network between them."""
+    found: list[tuple[str, ...]] = []
+    while len(ports := _ports(ways)):
+        most = max(port.explains for port in ports)
+        tied = sorted((port for port in ports if port.explains == most), key=lambda one: one.share)
+        first, every = tied[0], {port.node for port in tied}
+        names = [port.node for port in tied if port.ways == first.ways]
+        ways = ways.drop(list(first.ways))
+        alike = first.share > _SAME_SHARE * tied[-1].share
+        if len(names) < 2 and len(every) == len(nodes) and alike:
+            return [tuple(nodes)]
+        found.append(tuple(sorted(names)))
+    alone = [names for names in dict.fromkeys(found) if len(names) == 1]
+    certain = {name for names in alone for name in names}
+    return alone + [names for names in dict.fromkeys(found) if not certain & set(names)]
+
+
+def _ports(ways: pd.DataFrame) -> list[_Port]:
+    """Those of which most ways are slow, and two or more."""
+    found = []
+    for end in _ENDS:
+        for node, mine in ways.groupby(end):
+            slow = mine[mine["slow"]]
+            if len(slow) >= max(_MOST * len(mine), 2):
+                found.append(_Port(str(node), frozenset(slow.index), len(slow) >= _ALL * len(mine),
+                                   float(slow["share"].mean())))
+    return found

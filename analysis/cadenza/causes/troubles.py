@@ -51,7 +51,7 @@ class Facts:
     step_seconds: pd.Series  # by step
     ranks: pd.DataFrame  # Run.ranks()
     links: list[SlowLink]
-    pairs: pd.DataFrame  # slow.links()
+    pairs: pd.DataFrame  # times.pair_times()
 
 
 def find(facts: Facts) -> list[Trouble]:
@@ -60,8 +60,9 @@ def find(facts: Facts) -> list[Trouble]:
     for each in (_slow(facts), _without_core(facts), _paused(facts), _late_input(facts),
                  _late_start(facts), _more_work(facts)):
         found += _in_turn(_together(facts, list(each)))
-    return [*found, *_all_without_core(facts),
-            *slow_links(facts.links, facts.ranks, facts.pairs, _numbers(facts.cells.steps))]
+    links = slow_links(facts.links, facts.ranks, facts.pairs, facts.cells.given,
+                       _numbers(facts.cells.steps)) if facts.links else []
+    return [*found, *_all_without_core(facts), *links]
 
 
 def _slow(facts: Facts) -> Iterable[Trouble]:

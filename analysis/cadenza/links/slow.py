@@ -93,6 +93,11 @@ def of_group(frame: pd.DataFrame, group: Group) -> pd.Series:
     return (frame["tensor"] == group[0]) & frame["members"].map(lambda own: own == group[1])
 
 
+def least_share(exact: bool) -> float:
+    """Of the usual rate, what a link reaches that is not slow. @param exact  see slow_links()"""
+    return _EXACT if exact else _NOISY
+
+
 def slow_links(
     pairs: pd.DataFrame, collectives: pd.DataFrame, exact: bool, seconds: float
 ) -> list[SlowLink]:
@@ -104,8 +109,8 @@ def slow_links(
     @param seconds  sum of the times of the steps
     """
     each, of_groups = links(pairs), groups(collectives)
-    slow = each[each["share"] < (_EXACT if exact else _NOISY)]
-    late = of_groups[of_groups["share"] < (_EXACT if exact else _NOISY)]
+    slow = each[each["share"] < least_share(exact)]
+    late = of_groups[of_groups["share"] < least_share(exact)]
     if not exact:
         slow = slow[[_stands_out(row, each, pairs, seconds) for row in slow.itertuples()]]
         late = late[[_lasts(row, collectives, seconds) for row in late.itertuples()]]
