@@ -209,7 +209,7 @@ TEST(LongDocument, KeepsItsAccuracy) {
     double sharpness, room;
   };
   // With long products and sharp logits the rounding of a logit decides, not that of sums.
-  for (const Shape& of : {Shape{32, 3, 1}, {64, 1, 1}, {64, 3, 1}, {128, 1, 1}, {128, 3, 2}}) {
+  for (const Shape& of : {Shape{32, 3, 1}, {64, 1, 1}, {128, 3, 2}}) {
     SCOPED_TRACE("head_dim " + std::to_string(of.dim) + ", Q times " +
                  std::to_string(of.sharpness));
     const auto expect = [&](std::int64_t queries, std::int64_t keys) {

@@ -378,7 +378,7 @@ TEST(CheckpointReader, NoFlippedBitIsLoaded) {
   const std::vector<float> expected = numbers_of(path, model);
   std::mt19937_64 random(23);
   int refused = 0;
-  constexpr int kFlips = cadenza::testing::kSanitized ? 300 : 2000;
+  constexpr int kFlips = cadenza::testing::kSanitized ? 200 : 600;
   for (int flip = 0; flip < kFlips; ++flip) {
     // Half of them early in the file, where HDF5 has its own structures.
     const std::size_t range = flip % 2 == 0 ? sound.size() : sound.size() / 16;
