@@ -157,6 +157,12 @@ config::Experiment Candidate::of(const config::Experiment& given) const {
   return experiment;
 }
 
+config::Experiment Candidate::to_run(const config::Experiment& given) const {
+  config::Experiment experiment = of(given);
+  experiment.attention.tolerance = given.attention.tolerance;
+  return experiment;
+}
+
 std::vector<Candidate> arrangements(const config::Experiment& given) {
   return arrangements_of(given, given.parallel.trainers());
 }

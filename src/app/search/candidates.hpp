@@ -17,6 +17,8 @@ struct Candidate {
 
   /// `given` laid out so, with nothing left open.
   config::Experiment of(const config::Experiment& given) const;
+  /// ... but the tolerance, which is as it is given: a run may decide it tick by tick.
+  config::Experiment to_run(const config::Experiment& given) const;
 };
 
 /// Every layout of the experiment's trainers with every placement that keeps what it gives: degrees

@@ -16,8 +16,8 @@
 #include "app/predict/forecast.hpp"
 #include "app/predict/sample.hpp"
 #include "app/runtime/terminal.hpp"
+#include "app/search/finals.hpp"
 #include "app/search/search_report.hpp"
-#include "app/train/step_report.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
@@ -37,8 +37,10 @@ constexpr double kWorkOfPair = 3000;
 constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for each variant
 /// Estimates may be that much too high.
 constexpr double kDoubt = 1.1;
-constexpr double kApart = 1.005;          ///< ... of variants with the same plans
-constexpr double kShortWork = 4e6;        ///< about a second
+constexpr double kDoubtOfCheap = 1.6;  ///< ... where to simulate costs little
+constexpr double kApart = 1.005;       ///< ... of variants with the same plans
+constexpr double kShortWork = 4e6;     ///< about a second
+constexpr double kCheapWork = 1e6;
 constexpr std::size_t kServerCounts = 2;  ///< numbers of dedicated servers that are tried
 
 /// A layout with a placement: one set of plans for all of its variants.
@@ -68,14 +70,6 @@ double work_of(const StepPlans& tick_plans, double operations) {
   return kEntry * entries + operations;
 }
 
-double imbalance_of(const config::Experiment& e, const simulate::Result& step) {
-  std::vector<RankStep> ranks(step.ranks.size());
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    ranks[i].attention_ns = static_cast<std::int64_t>(step.ranks[i].attention * 1e9);
-  }
-  return attention_imbalance(ranks, attention_servers(e));
-}
-
 /// Of the first sample, before its plans are made: entries by rank and source of keys.
 double work_of_sample(const config::Experiment& e) {
   const config::Parallel& p = e.parallel;
@@ -86,14 +80,41 @@ double work_of_sample(const config::Experiment& e) {
   return kWorkOfPair * (pools ? 3 : 1) * context * context * stages * microbatches;
 }
 
+/// Pairs of a query and a key in the microbatch that has most.
+double most_pairs(const data::Batch& batch) {
+  double most = 0;
+  for (const data::Microbatch& microbatch : batch.microbatches) {
+    double pairs = 0;
+    for (const data::BatchDocument& document : microbatch.documents) {
+      pairs += std::pow(static_cast<double>(document.length()), 2);
+    }
+    most = std::max(most, pairs);
+  }
+  return most;
+}
+
+/// Of the first steps the one in the middle by the attention of its fullest microbatch, which ranks
+/// wait for.
+data::Batch typical_batch(const data::Packer& packer) {
+  constexpr std::size_t kSteps = 15;
+  std::vector<data::Batch> batches;
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    batches.push_back(packer.batch(static_cast<std::int64_t>(step)));
+  }
+  std::ranges::stable_sort(batches, {}, most_pairs);
+  return std::move(batches[kSteps / 2]);
+}
+
 class Search {
  public:
-  Search(const config::Experiment& given, const data::Packer& packer,
-         const config::Machine& machine, bool progress)
-      : given_(given),
+  Search(const config::Experiment& run, const data::Packer& packer, const config::Machine& machine,
+         bool progress)
+      : run_(run),
+        given_(at_one_tolerance(run)),
         machine_(machine),
-        batch_(packer.batch(0)),
-        limit_(given.run.memory > 0 ? given.run.memory : machine.memory) {
+        packer_(packer),
+        batch_(typical_batch(packer)),
+        limit_(run.run.memory > 0 ? run.run.memory : machine.memory) {
     add_groups();
     progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
   }
@@ -104,15 +125,41 @@ class Search {
     while (Group* next = next_to_look_at()) look(*next);
     for (const bool cad : {false, true}) compare(cad);
     if (ranked_.empty()) visit_by_memory();
+    if (!ranked_.empty()) decide_over_steps();
     progress_->finish();
     if (ranked_.empty()) refuse();
-    std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
     const SearchReport found = report();
     return {
-        ranked_.front().candidate.of(given_), describe(found), {}, simulated_, considered(found)};
+        ranked_.front().candidate.to_run(run_), describe(found), {}, simulated_, considered(found)};
   }
 
  private:
+  static config::Experiment at_one_tolerance(config::Experiment e) {
+    e.attention.tolerance = e.attention.tolerance.value_or(kSearchedTolerance);
+    return e;
+  }
+
+  /// Ranks the best by more steps. The others follow, by one.
+  void decide_over_steps() {
+    std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
+    Finals finals =
+        compare_over_steps(run_, ranked_, packer_, machine_, limit_,
+                           [&](const std::string& what) { progress_->show(seen(), what); });
+    if (finals.ranked.empty()) return;
+    const auto took_part = [&](const Judged& judged) {
+      const auto same = [&](const Judged& other) {
+        return settings(other.candidate) == settings(judged.candidate);
+      };
+      return std::ranges::any_of(finals.ranked, same) ||
+             std::ranges::any_of(finals.too_large, same);
+    };
+    std::ranges::remove_copy_if(ranked_, std::back_inserter(finals.ranked), took_part);
+    std::ranges::move(finals.too_large, std::back_inserter(large_));
+    simulated_ -= static_cast<int>(finals.too_large.size());
+    ranked_ = std::move(finals.ranked);
+    cad_ = finals.cad;
+  }
+
   void add_groups() {
     for (const Candidate& arrangement : arrangements(given_)) {
       groups_.push_back(group_of(arrangement));
@@ -173,7 +220,8 @@ class Search {
   double most_of(const Group& group) const {
     // A bound leaves no doubt where no rank is faster than the machine says.
     const bool sure = given_.cluster.speed_spread == 0 && given_.cluster.jitter == 0;
-    return group.looks == 0 && sure ? best_ : best_ * kDoubt;
+    if (group.looks == 0 && sure) return best_;
+    return best_ * (group.work < kCheapWork ? kDoubtOfCheap : kDoubt);
   }
 
   /// The next one to look at, null when the best is known or there is no time left. At first those
@@ -194,23 +242,23 @@ class Search {
                                                                                          : best;
   }
 
-  /// Simulates the best candidate of the losing kind, with cad or without, so that the report can
-  /// compare: one that is quickly simulated, looked at as the others were.
+  /// Simulates those with cad, or without, that may be the best of their kind, so that the report
+  /// can compare: those that are quickly simulated, looked at as the others were.
   void compare(bool cad) {
-    double best = std::numeric_limits<double>::infinity();
-    for (const Judged& judged : ranked_) {
-      if (disaggregates(judged.candidate) == cad) best = std::min(best, judged.seconds);
-    }
-    const double overall = std::exchange(best_, best);
+    const double overall = best_;
     most_work_ = work_ + kWorkToCompare;
-    while (best_ == best) {
+    for (;;) {
+      best_ = std::numeric_limits<double>::infinity();
+      for (const Judged& judged : ranked_) {
+        if (disaggregates(judged.candidate) == cad) best_ = std::min(best_, judged.seconds);
+      }
       Group* next = nullptr;
       for (Group& group : groups_) {
         if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
-        if (group.work >= kWorkToCompare || group.expected >= best) continue;
+        if (group.work >= kWorkToCompare || group.expected >= most_of(group)) continue;
         if (next == nullptr || group.expected < next->expected) next = &group;
       }
-      if (next == nullptr) break;
+      if (next == nullptr || (work_ >= most_work_ && !std::isinf(best_))) break;
       work_ < most_work_ ? look(*next) : judge(*next);
     }
     best_ = std::min(overall, best_);
@@ -280,7 +328,7 @@ class Search {
     });
     first_that_fit(group, [&](Judged& variant) {
       const bool behind = group.work > kShortWork && variant.expected > kApart * least;
-      if (behind || variant.expected >= best_ * kDoubt) return;
+      if (behind || variant.expected >= most_of(group)) return;
       simulate(variant, tick_plans);
       if (fits(variant)) least = std::min(least, variant.expected);
     });
@@ -331,24 +379,29 @@ class Search {
       advance(step, e, step_shape, costs, batch_.step);
       ++simulated_;
       judged.outcome = Outcome::simulated;
-      judged.seconds = step.result.seconds;
+      judged.first = judged.seconds = step.result.seconds;
       judged.parts = parts_of(step.result);
       judged.attention_imbalance = imbalance_of(e, step.result);
       best_ = std::min(best_, judged.seconds);
-      work_ += static_cast<double>(step.result.operations);
+      const auto operations = static_cast<double>(step.result.operations);
+      judged.work = work_of(step.tick_plans, operations);
+      work_ += operations;
       ranked_.push_back(judged);
       show(judged.candidate, fmt::format("simulated {}", format_duration(judged.seconds)));
     }
     tick_plans = std::move(step.tick_plans);
   }
 
-  void show(const Candidate& candidate, const std::string& found) {
+  std::int64_t seen() const {
     const auto looked = [](const Group& group) { return group.looks > 0; };
+    return std::max<std::int64_t>(1, std::ranges::count_if(groups_, looked));
+  }
+
+  void show(const Candidate& candidate, const std::string& found) {
     const std::string best =
         std::isinf(best_) ? "" : fmt::format("; best {}", format_duration(best_));
-    progress_->show(std::max<std::int64_t>(1, std::ranges::count_if(groups_, looked)),
-                    fmt::format("{}, {}: {}{}", layout_text(candidate),
-                                placement_text(candidate.attention), found, best));
+    progress_->show(seen(), fmt::format("{}, {}: {}{}", layout_text(candidate),
+                                        placement_text(candidate.attention), found, best));
   }
 
   /// What became of a group that was not simulated: its most promising variant.
@@ -368,7 +421,7 @@ class Search {
   }
 
   SearchReport report() const {
-    SearchReport found{given_, machine_, limit_, groups_.size(), 0, ranked_, large_, {}};
+    SearchReport found{given_, machine_, limit_, groups_.size(), 0, ranked_, cad_, large_, {}};
     found.tokens = static_cast<double>(batch_.tokens());
     for (const Group& group : groups_) {
       const bool simulated = std::ranges::any_of(
@@ -396,8 +449,10 @@ class Search {
          config::word_of(least.candidate.parallel.shard));
   }
 
-  const config::Experiment& given_;
+  const config::Experiment& run_;
+  config::Experiment given_;  ///< `run_` with one tolerance
   const config::Machine& machine_;
+  const data::Packer& packer_;
   data::Batch batch_;
   std::int64_t limit_;
   std::optional<Progress> progress_;
@@ -406,6 +461,7 @@ class Search {
   std::vector<Group> groups_;
   std::vector<Judged> ranked_;
   std::vector<Judged> large_;
+  std::optional<StepRatio> cad_;
   double best_ = std::numeric_limits<double>::infinity();  ///< seconds, simulated
   double work_ = 0;
   double most_work_ = kMostWork;
@@ -418,10 +474,7 @@ Choice search_layout(const config::Experiment& experiment, const data::Packer& p
                      const config::Machine& machine, bool progress) {
   Choice choice{experiment, "", {}, 0, {}};
   if (experiment.attention.placement == config::PlacementKind::automatic) {
-    config::Experiment searched = experiment;
-    searched.attention.tolerance = experiment.attention.tolerance.value_or(kSearchedTolerance);
-    choice = Search(searched, packer, machine, progress).run();
-    choice.experiment.attention.tolerance = experiment.attention.tolerance;
+    choice = Search(experiment, packer, machine, progress).run();
   }
   const Decisions decisions = decide(choice.experiment, packer, machine);
   choice.experiment.attention.overlap = decisions.overlap;

@@ -39,7 +39,8 @@ struct Considered {
   Candidate candidate;
   std::string status;  ///< simulated, estimated, excluded, not tried
   std::string why;     ///< it is not simulated in full
-  double seconds = 0;  ///< simulated or estimated; 0: neither
+  double seconds = 0;  ///< of a step, simulated (mean) or estimated; 0: neither
+  int steps = 0;       ///< that were simulated
   double bound_seconds = 0;
   std::int64_t bytes = 0;  ///< of the fullest rank, simulated or estimated; 0: neither
 };
@@ -54,11 +55,11 @@ struct Choice {
 };
 
 /// With placement auto: of all candidates (candidates.hpp) that fit into run.memory or, where that
-/// is 0, into the machine's, the one with the least simulated time of the first step. Bounds
-/// (simulate::LeastTime) and estimates on a part of the step (sample.hpp) say which are simulated
-/// whole: all that may be faster than the best, until kMostWork is done. Otherwise the experiment's
-/// own, with its overlap decided. A function of its arguments alone: all ranks, on any host, choose
-/// the same.
+/// is 0, into the machine's, the one with the least simulated time. Bounds (simulate::LeastTime)
+/// and estimates on a part of the first step (sample.hpp) say of which that step is simulated
+/// whole: all that may be faster than the best, until kMostWork is done; the best of these are
+/// compared over more steps (finals.hpp). Otherwise the experiment's own, with its overlap decided.
+/// A function of its arguments alone: all ranks, on any host, choose the same.
 /// @param progress  on stderr
 /// @throws Error(usage) where none fits, naming the one that needs least
 Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,
@@ -69,6 +70,8 @@ Choice search_layout(const config::Experiment& experiment, const data::Packer& p
 inline constexpr double kMostWork = 9e7;
 /// And for the best with cad, or without, where none was worth it.
 inline constexpr double kWorkToCompare = 2e7;
+/// And for more steps than the first.
+inline constexpr double kWorkToDecide = 6e7;
 inline constexpr int kMostByMemory = 64;
 
 }  // namespace cadenza::app

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "app/predict/forecast.hpp"
+#include "app/train/step_report.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
 
@@ -15,6 +18,7 @@ namespace cadenza::app {
 namespace {
 
 constexpr std::size_t kShown = 6;
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
 constexpr std::size_t kTooLargeShown = 3;
 constexpr std::size_t kEstimatedShown = 3;
 constexpr const char* kRow =
@@ -92,7 +96,8 @@ std::string ranking(const SearchReport& report) {
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     const bool first = std::ranges::find(ranked, disaggregates(ranked[i]), disaggregates) ==
                        ranked.begin() + static_cast<std::ptrdiff_t>(i);
-    if (i < kShown || first) add_simulated(text, report, i);
+    const bool few = i < kShown && (ranked[i].steps > 1 || ranked.front().steps == 1);
+    if (few || first) add_simulated(text, report, i);
   }
   return text;
 }
@@ -145,7 +150,7 @@ std::string errors_text(const SearchReport& report) {
   std::size_t count = 0;
   for (const Judged& judged : report.ranked) {
     if (judged.expected == 0) continue;
-    const double error = 100.0 * (judged.expected / judged.seconds - 1.0);
+    const double error = 100.0 * (judged.expected / judged.first - 1.0);
     least = count == 0 ? error : std::min(least, error);
     most = count == 0 ? error : std::max(most, error);
     ++count;
@@ -191,19 +196,37 @@ std::string counts(const SearchReport& report) {
   if (count(report, Outcome::untried) + count(report, Outcome::late) > 0) {
     text += "\nThe search ran out of time: one that was not simulated may be faster";
   }
-  return text +
-         fmt::format("\n{} candidates simulated, the best of them:\n\n", report.ranked.size());
+  return text + fmt::format("\n{} candidates simulated, the best of them for {}:\n\n",
+                            report.ranked.size(), counted(report.ranked.front().steps, "step"));
 }
 
-/// What disaggregation gets: the best with it against the best without.
+std::string interval(const StepRatio& ratio) {
+  if (std::isinf(ratio.high)) {
+    return fmt::format("{}; others may say otherwise", counted(ratio.steps, "step"));
+  }
+  return fmt::format("{:.2f} to {:.2f}, {}", ratio.low, ratio.high, counted(ratio.steps, "step"));
+}
+
+/// What disaggregation gets: the best with it against the best without, or why it is not known.
 std::string verdict(const SearchReport& report) {
   const auto with = std::ranges::find(report.ranked, true, disaggregates);
   const auto without = std::ranges::find(report.ranked, false, disaggregates);
-  if (with == report.ranked.end() || without == report.ranked.end()) return "";
+  if (with != report.ranked.end() && without != report.ranked.end()) {
+    const StepRatio ratio =
+        report.cad.value_or(StepRatio{without->seconds / with->seconds, 0, kUnknown, 1});
+    return fmt::format(
+        "cad is {:.2f} x as fast as the best without it ({}),\n        {} against {} of {},\n"
+        "        {}\n",
+        ratio.value, interval(ratio), step_text(with->seconds), step_text(without->seconds),
+        layout_text(without->candidate), placement_text(without->candidate.attention));
+  }
+  const bool cad = with == report.ranked.end();
+  const auto other = std::ranges::find(report.others, cad, disaggregates);
+  if (other == report.others.end()) return "";
   return fmt::format(
-      "cad is {:.2f} x as fast as the best without it, {} against {} of\n        {}, {}\n",
-      without->seconds / with->seconds, step_text(with->seconds), step_text(without->seconds),
-      layout_text(without->candidate), placement_text(without->candidate.attention));
+      "{} was simulated; the most promising of these,\n        {}, {}:\n        {}\n",
+      cad ? "no cad" : "nothing but cad", layout_text(other->candidate),
+      placement_text(other->candidate.attention), why(*other, report));
 }
 
 /// Lines that a shell joins.
@@ -236,6 +259,14 @@ StepParts parts_of(const simulate::Result& step) {
   return parts;
 }
 
+double imbalance_of(const config::Experiment& e, const simulate::Result& step) {
+  std::vector<RankStep> ranks(step.ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].attention_ns = static_cast<std::int64_t>(step.ranks[i].attention * 1e9);
+  }
+  return attention_imbalance(ranks, attention_servers(e));
+}
+
 std::string describe(const SearchReport& report) {
   const Judged& best = report.ranked.front();
   std::string text =
@@ -257,14 +288,14 @@ std::string describe(const SearchReport& report) {
 std::vector<Considered> considered(const SearchReport& report) {
   std::vector<Considered> all;
   for (const Judged& j : report.ranked) {
-    all.push_back({j.candidate, "simulated", "", j.seconds, j.bound, j.bytes});
+    all.push_back({j.candidate, "simulated", "", j.seconds, j.steps, j.bound, j.bytes});
   }
   for (const Judged& j : report.others) {
     const bool estimated = only_estimated(j);
     const char* status = estimated                       ? "estimated"
                          : j.outcome == Outcome::untried ? "not tried"
                                                          : "excluded";
-    all.push_back({j.candidate, status, why(j, report), estimated ? j.expected : 0.0, j.bound,
+    all.push_back({j.candidate, status, why(j, report), estimated ? j.expected : 0.0, 0, j.bound,
                    estimated || j.outcome == Outcome::too_large ? j.bytes : 0});
   }
   return all;

@@ -2,6 +2,7 @@
 // What placement auto says of its search.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,20 +41,33 @@ struct Judged {
   Outcome outcome = Outcome::bound;
   double expected = 0;  ///< seconds, estimated on a sample; 0: it was not
   std::string sample;   ///< that it was last estimated on
-  double seconds = 0;   ///< 0: not simulated
+  double work = 0;      ///< that simulating a step takes
+  double first = 0;     ///< seconds of the typical step, simulated; 0: it was not
+  double seconds = 0;   ///< ... of a step, mean
+  int steps = 1;        ///< that were simulated
   double attention_imbalance = 1;
   StepParts parts;
 };
 
 StepParts parts_of(const simulate::Result& step);
+double imbalance_of(const config::Experiment& e, const simulate::Result& step);
+
+/// How much longer one candidate takes than another, over so many equal steps; 95 % interval.
+struct StepRatio {
+  double value = 1;
+  double low = 0;
+  double high = 0;  ///< infinite where it is not known
+  int steps = 0;
+};
 
 struct SearchReport {
   const config::Experiment& given;
   const config::Machine& machine;
   std::int64_t limit = 0;  ///< bytes of a rank; 0: not known
   std::size_t arrangements = 0;
-  double tokens = 0;           ///< of the step
-  std::vector<Judged> ranked;  ///< simulated, best first
+  double tokens = 0;             ///< of the step
+  std::vector<Judged> ranked;    ///< simulated, best first
+  std::optional<StepRatio> cad;  ///< the best without cad over the best with it
   std::vector<Judged> too_large;
   /// Of each arrangement that was not simulated the most promising: by estimate, where it has one.
   std::vector<Judged> others;

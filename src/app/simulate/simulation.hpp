@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of an experiment on a machine that need not exist: planned as a run plans them, advanced by
-// the simulator's clock, with the memory that each rank would need.
+// An experiment, simulated: placement auto settled, its steps, and what they come to.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "app/predict/forecast.hpp"
+#include "app/predict/steps.hpp"
 #include "app/search/search.hpp"
 #include "app/train/step_report.hpp"
 #include "cadenza/config/experiment.hpp"
@@ -28,10 +27,6 @@ namespace cadenza::app {
 /// names none. @throws Error(usage)
 config::Machine load_machine(const config::Cluster& cluster);
 
-struct SimulatedStep : Forecast {
-  data::Batch batch;
-};
-
 /// One experiment on one machine. Objects share nothing: several threads may have one each.
 class Simulation {
  public:
@@ -40,13 +35,14 @@ class Simulation {
   Simulation(const config::Experiment& experiment, const config::Machine& machine,
              bool progress = false);
 
-  /// Ranks keep what the steps before made them allocate.
   /// @throws Error(usage) where a placement makes an invalid plan
-  SimulatedStep run(std::int64_t step, const simulate::Observer& observer = {});
+  SimulatedStep run(std::int64_t step, const simulate::Observer& observer = {}) {
+    return steps_->run(step, observer);
+  }
 
-  const config::Experiment& experiment() const { return experiment_; }
-  const config::Machine& machine() const { return costs_->machine(); }
-  const program::StepShape& step_shape() const { return *step_shape_; }
+  const config::Experiment& experiment() const { return steps_->experiment(); }
+  const config::Machine& machine() const { return costs().machine(); }
+  const program::StepShape& step_shape() const { return steps_->step_shape(); }
   /// Why placement auto chose what it chose; empty where the experiment names its placement.
   const std::string& explanation() const { return explanation_; }
   /// What else was auto, a line each.
@@ -54,24 +50,17 @@ class Simulation {
   /// By placement auto.
   const std::vector<Considered>& considered() const { return considered_; }
   /// What the machine's tables do not cover, of all steps so far.
-  std::vector<std::string> extrapolations() const { return costs_->extrapolations(); }
-  const simulate::Costs& costs() const { return *costs_; }
-  int nodes() const { return costs_->node_of(step_shape_->layout.ranks() - 1) + 1; }
+  std::vector<std::string> extrapolations() const { return costs().extrapolations(); }
+  const simulate::Costs& costs() const { return steps_->costs(); }
+  int nodes() const { return costs().node_of(step_shape().layout.ranks() - 1) + 1; }
   /// Of a step's programs, the one that is the rank's or stands for it.
-  std::size_t program_of(Rank rank) const;
+  std::size_t program_of(Rank rank) const { return steps_->program_of(rank); }
 
  private:
-  config::Experiment experiment_;
   std::string explanation_;
   std::vector<std::string> decisions_;
   std::vector<Considered> considered_;
-  std::unique_ptr<data::Corpus> corpus_;
-  std::optional<data::Packer> packer_;
-  program::PatternChoice pattern_choice_;
-  std::optional<program::StepShape> step_shape_;
-  std::optional<simulate::Costs> costs_;
-  std::vector<exec::MemoryEstimate> held_;  ///< by program
-  bool all_ranks_ = false;  ///< tensor ranks may differ: each has a program of its own
+  std::optional<Steps> steps_;
 };
 
 /// Where the ranks' time goes, as shares of step time x ranks; they add up to 1.

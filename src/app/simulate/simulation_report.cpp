@@ -202,6 +202,7 @@ Json search_of(const std::vector<Considered>& considered) {
                     {"status", one.status},
                     {"why", one.why},
                     {"seconds", number(one.seconds)},
+                    {"steps", one.steps},
                     {"bound_seconds", one.bound_seconds},
                     {"bytes", number(one.bytes)}});
   }

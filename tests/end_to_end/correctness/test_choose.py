@@ -73,7 +73,7 @@ def test_the_answer_is_the_same_on_any_host():
 def test_programs_get_every_layout_and_what_became_of_it():
     found = json.loads(answer(["simulate", QUESTION, "--steps", "1", "--format", "json"]).out)
     rows = found["search"]
-    assert rows[0]["status"] == "simulated" and rows[0]["seconds"] == found["seconds"]
+    assert rows[0]["status"] == "simulated" and rows[0]["steps"] >= 8
     for row in rows:
         assert row["status"] in ("simulated", "estimated", "excluded", "not tried")
         assert (row["why"] == "") == (row["status"] == "simulated")
