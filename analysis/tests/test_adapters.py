@@ -13,8 +13,8 @@ from cadenza.causes.sentences import kind_and_name
 from cadenza.links.slow import SlowLink
 
 
-def named(nodes, shares, each=2, between=lambda one, other: True):
-    """Kind, name and members of what is found.
+def run_of(nodes, shares, each=2, between=lambda one, other: True):
+    """Its ranks, what they sent each other, and slow links.
 
     @param shares   of the bandwidth of nodes' adapters: of both directions, or out and in
     @param between  whether two nodes send each other messages
@@ -32,9 +32,23 @@ def named(nodes, shares, each=2, between=lambda one, other: True):
             for one, other in share if one < other}
     slow = [SlowLink(f"link {pair}", (pair,), (), of, np.nan, np.nan, 1.0, "")
             for pair, of in both.items() if of < 0.9]
+    return ranks, pairs, slow
+
+
+def named(*run, **options):
+    """Kind, name and members of what is found in run_of()."""
+    ranks, pairs, slow = run_of(*run, **options)
     found = slow_links(slow, ranks, pairs, True, (0, 1))
     assert {link for one in found for link in one.links} == set(slow)
     return [(*kind_and_name(one, ranks), set(one.members)) for one in found]
+
+
+def test_an_adapter_is_said_with_its_direction_and_rate():
+    ranks, pairs, slow = run_of(4, {2: (0.15, 1.0), 0: (0.3, 0.2)})
+    found = slow_links(slow, ranks, pairs, True, (0,))
+    said = {one.members: (one.ends, one.share) for one in found}
+    assert said == {(4, 5): (("sends",), pytest.approx(0.15)),
+                    (0, 1): (("sends", "receives"), pytest.approx(0.2))}
 
 
 def in_a_row(one, other):

@@ -93,7 +93,7 @@ def test_turns_at_ports_are_taken_off_and_put_on_again(seed):
                           "ready_ns": np.sort(random.integers(0, 50_000, count))})
     ports = Ports(frame, Machine(ranks_per_node=2))
     alone = random.integers(1, 2_000, count).astype(float)
-    there = ports.there(alone[:, None])[:, 0]
+    there = ports.there(alone)
     assert (there - frame["ready_ns"] > alone + 1_000).any()  # some waited for their turn
     np.testing.assert_allclose(ports.alone(there), alone, atol=1e-6)
 
@@ -120,5 +120,5 @@ def test_messages_take_turns_at_ports():
     alone."""
     frame = pd.DataFrame({"ready_ns": 0, "sender": [0, 0, 3, 4], "receiver": [1, 2, 1, 5]})
     ports = Ports(frame, None)
-    assert ports.there(np.array([[10.0], [5.0], [7.0], [2.0]]))[:, 0].tolist() == [10, 15, 17, 2]
+    assert ports.there(np.array([10.0, 5.0, 7.0, 2.0])).tolist() == [10, 15, 17, 2]
     assert ports.alone(np.array([10.0, 15.0, 17.0, 2.0])).tolist() == [10, 5, 7, 2]

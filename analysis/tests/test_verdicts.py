@@ -318,6 +318,43 @@ def test_ranks_that_are_slow_in_other_phases_or_by_more_are_told_apart(slow, exp
     assert {one.members: one.phases for one in find(of_phases(*slow))} == expected
 
 
+def test_slowness_is_of_the_time_with_a_core():
+    still = np.zeros((8, 8))
+    still[5] = 0.4
+    of = facts(speeds([5], factor=1.25), HOSTS, still=still, machine=3.0)
+    found = {one.cause: one for one in find(of)}
+    assert found.keys() == {SLOW, NO_CORE}
+    assert list(found[SLOW].excess.values()) == pytest.approx([0.2] * 8, abs=0.01)
+    assert list(found[SLOW].with_core.values()) == pytest.approx([0.6] * 8, abs=0.01)
+
+
+def test_ranks_of_a_node_that_are_unequally_slow_are_a_node():
+    of = of_phases(*((rank, "", factor) for rank, factor in
+                     ((4, 1 / 0.6), (5, 1 / 0.7), (6, 1 / 0.78), (7, 1 / 0.85))))
+    assert named(of) == [("node", [4, 5, 6, 7], "steady", 0)]
+
+
+def test_who_rides_along_is_not_named():
+    """Of ranks 2 and 5 the repair of 5 saves nothing, alone or last."""
+    saved = {(): 80.0, (0,): 60.0, (1,): 80.0, (0, 1): 59.9}
+    one = replace(in_steps(range(8), 2), members=(2, 5), excess={
+        (rank, step): 0.3 for rank in (2, 5) for step in range(8)})
+    frame = verdicts([one], gaps_of(0.0), lambda parts, cases: np.array(
+        [saved[tuple(np.flatnonzero(case))] for case in cases]), facts(speeds([2, 5]), HOSTS))
+    assert frame["members"].tolist() == [[2]]
+
+
+@pytest.mark.parametrize("steps, in_turn", [
+    ({2: [2], 4: [3], 6: [8]}, False), ({0: [2, 3, 4, 5], 4: [6, 7]}, False),
+    ({1: [0, 3], 5: [1, 4], 6: [2, 5]}, True), ({1: [1, 5], 5: [3, 7]}, True)])
+def test_turns_are_taken_at_equal_times(steps, in_turn):
+    slow = np.ones((8, 9))
+    for rank, mine in steps.items():
+        slow[rank, mine] = 1.5
+    found = named(facts(slow, HOSTS, steps=9))
+    assert (len(found) == 1 and found[0][2] == "in turn") == in_turn
+
+
 def test_amounts_that_differ_are_told_from_the_least_to_the_largest():
     of = of_phases((1, "", 2.0), (6, "", 1.5))
     frame = verdicts(find(of), gaps_of(0.0), lambda _, cases: 80.0 - cases.sum(axis=1), of)
@@ -359,7 +396,8 @@ def test_of_two_that_hide_one_another_both_are_told():
     assert sentences[0] == (
         "Repairing rank 5 (n1, GPU 1) saves 30.0% of a step together with rank 2 (n0, GPU 2), 0.2% "
         "without: the first computes at 0.70 x the usual rate, in all steps.")
-    assert sentences[1].startswith("Repairing rank 2 (n0, GPU 2) as well saves 29.8% of a step: it")
+    assert sentences[1].startswith(
+        "Repairing rank 2 (n0, GPU 2) as well saves 29.8% of a step (alone 0.1%): it has no core")
     usual = {(): 80.0, (0,): 70.0, (1,): 79.8, (0, 1): 69.9}  # the second saves nothing either way
     sentences, _ = said_of(usual, in_steps(range(8), 2), in_steps(range(8), 5))
     assert len(sentences) == 1 and "together" not in sentences[0]

@@ -13,10 +13,11 @@ from cadenza.causes.patterns import STEADY
 from cadenza.causes.repair import LINK, Trouble
 from cadenza.links.slow import SlowLink, least_share
 
-_MOST = 0.5  # of a node's ways out, or in, what must be slow for its adapter to be
+_MOST = 0.75  # of a node's ways out, or in, what must be slow for its adapter to be
 _ALL = 0.9
+_LIMIT = 0.75  # of the share that an adapter gives its ways
 _SAME_SHARE = 0.9  # of the highest: shares of adapters that are alike
-_ENDS = ("source", "target")
+_ENDS = {"source": "sends", "target": "receives"}
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,10 @@ class _Port:
     """Where messages leave a node, or where they come in."""
 
     node: str
+    end: str  # "sends" or "receives"
     ways: frozenset[int]  # rows: the slow ones
     all_slow: bool
-    share: float  # of the usual rate, mean of the slow ones
+    share: float  # of the usual rate, the highest of the slow ones
 
     @property
     def explains(self) -> tuple[bool, int]:
@@ -50,14 +52,16 @@ def slow_links(
     own = ranks_of_hosts(ranks)
     left, found = list(slow), []
 
-    def told(links: list[SlowLink], members: set[int]) -> None:
-        found.append(Trouble(LINK, tuple(sorted(members)), steps, STEADY, (), links=tuple(links)))
+    def told(links: list[SlowLink], members: set[int], ports: Sequence[_Port] = ()) -> None:
+        found.append(Trouble(LINK, tuple(sorted(members)), steps, STEADY, (), links=tuple(links),
+                             ends=tuple(sorted({port.end for port in ports}, reverse=True)),
+                             share=min((port.share for port in ports), default=1.0)))
         left[:] = [link for link in left if link not in links]
 
-    for nodes in _blamed(_ways(slow, own, pairs, exact), list(own)):
+    for nodes, ports in _blamed(_ways(slow, own, pairs, exact), list(own)).items():
         members = set().union(*(own[node] for node in nodes))
         if len(nodes) == 1:
-            told([link for link in slow if _leaves(members, link)], members)
+            told([link for link in slow if _leaves(members, link)], members, ports)
         else:
             told([link for link in left if _joins(own, nodes, link)], members)
     while left:
@@ -98,23 +102,24 @@ def _ways(
     return ways[ways["source"] != ways["target"]]
 
 
-def _blamed(ways: pd.DataFrame, nodes: list[str]) -> list[tuple[str, ...]]:
-    """The nodes whose adapters explain the slow ways, those that explain most first. Where two
-    explain the same, both; where all explain as many, all: the network between them."""
-    found: list[tuple[str, ...]] = []
+def _blamed(ways: pd.DataFrame, nodes: list[str]) -> dict[tuple[str, ...], list[_Port]]:
+    """The nodes whose adapters explain the slow ways, and by which ports, those that explain most
+    first. Where two explain the same, both; where all explain as many, all: the network between
+    them."""
+    found: dict[tuple[str, ...], list[_Port]] = {}
     while len(ports := _ports(ways)):
         most = max(port.explains for port in ports)
         tied = sorted((port for port in ports if port.explains == most), key=lambda one: one.share)
         first, every = tied[0], {port.node for port in tied}
-        names = [port.node for port in tied if port.ways == first.ways]
+        names = sorted(port.node for port in tied if port.ways == first.ways)
         ways = ways.drop(list(first.ways))
         alike = first.share > _SAME_SHARE * tied[-1].share
         if len(names) < 2 and len(every) == len(nodes) and alike:
-            return [tuple(nodes)]
-        found.append(tuple(sorted(names)))
-    alone = [names for names in dict.fromkeys(found) if len(names) == 1]
+            return {tuple(nodes): []}
+        found.setdefault(tuple(names), []).append(first)
+    alone = {names: ports for names, ports in found.items() if len(names) == 1}
     certain = {name for names in alone for name in names}
-    return alone + [names for names in dict.fromkeys(found) if not certain & set(names)]
+    return alone | {names: ports for names, ports in found.items() if not certain & set(names)}
 
 
 def _ports(ways: pd.DataFrame) -> list[_Port]:
@@ -123,7 +128,10 @@ def _ports(ways: pd.DataFrame) -> list[_Port]:
     for end in _ENDS:
         for node, mine in ways.groupby(end):
             slow = mine[mine["slow"]]
+            # The slowest part limits a way: one that is slower than most has another cause.
+            slow = slow[slow["share"] >= _LIMIT * slow["share"].quantile(_MOST)]
             if len(slow) >= max(_MOST * len(mine), 2):
-                found.append(_Port(str(node), frozenset(slow.index), len(slow) >= _ALL * len(mine),
-                                   float(slow["share"].mean())))
+                all_slow = len(slow) >= _ALL * len(mine)
+                found.append(_Port(str(node), _ENDS[end], frozenset(slow.index), all_slow,
+                                   float(slow["share"].max())))
     return found

@@ -15,7 +15,7 @@ from cadenza.graph.graph import StepGraph
 from cadenza.graph.lanes import COMPUTE
 from cadenza.graph.pauses import taken_off
 from cadenza.links.slow import SlowLink
-from cadenza.links.what_if import earlier_transfers
+from cadenza.links.what_if import Earlier
 from cadenza.read.machine import Machine
 
 SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK = (
@@ -40,6 +40,10 @@ class Trouble:
     phases: tuple[str, ...]
     excess: dict[tuple[int, int], float] = field(default_factory=dict)
     links: tuple[SlowLink, ...] = ()
+    ends: tuple[str, ...] = ()  # of an adapter: whether it is slow as it sends, receives, or both
+    share: float = 1.0  # of its usual rate, what an adapter reaches
+    # By (rank, step), of `slow`: the share of the computing time with a core, which `excess` is of.
+    with_core: dict[tuple[int, int], float] = field(default_factory=dict)
 
 
 def replayed(
@@ -55,50 +59,42 @@ def replayed(
         return seconds
     # Cases that repair the same here are one.
     chosen, case_of = np.unique(cases[:, mine], axis=0, return_inverse=True)
-    here = [troubles[number] for number in mine]
-    saved = _Savings(graph, machine, here)
-    own, rest, transfer = (
-        np.stack(parts, axis=1)
-        for parts in zip(*(saved.repaired(case) for case in chosen), strict=True))
-    found = graph.replayed_seconds(np.maximum(own, 0), np.maximum(rest, 0), transfer)
+    repairs = _Repairs(graph, [troubles[number] for number in mine])
+    own, rest, held = (np.stack(parts, axis=1) for parts in zip(
+        *(repairs.of_ranks(case) for case in chosen), strict=True))
+    own, rest = np.maximum(own, 0), np.maximum(rest, 0)
+    links = [repairs.links(case) for case in chosen]
+    earlier = np.maximum(Earlier(graph, machine).of_cases(links, own, rest), held)
+    found = graph.replayed_seconds(own, rest, graph.transfer[:, None] - earlier)
     return found[case_of.ravel()]
 
 
-class _Savings:
-    """What repairs take off the nodes and meetings of a graph. Slow links are repaired at once, as
-    messages that are there earlier meet others at the ports; pauses, as it is not told apart what
-    each of them held up."""
+class _Repairs:
+    """What repairs take off a graph. Pauses are repaired at once, as it is not told apart what each
+    of them held up."""
 
-    def __init__(
-        self, graph: StepGraph, machine: Machine | None, troubles: Sequence[Trouble]
-    ) -> None:
-        self._graph, self._machine, self._troubles = graph, machine, troubles
+    def __init__(self, graph: StepGraph, troubles: Sequence[Trouble]) -> None:
+        self._graph, self._troubles = graph, troubles
         self._computed = {one: _of_operations(graph, trouble)
                           for one, trouble in enumerate(troubles)
                           if trouble.cause not in (LINK, PAUSED)}
-        self._earlier: dict[tuple[int, ...], np.ndarray] = {}  # by numbers of troubles
 
-    def repaired(self, case: Sequence[bool]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`own`, `rest` and `transfer` of the graph with some troubles repaired."""
+    def of_ranks(self, case: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`own` and `rest` of the graph with some troubles repaired, and what its `transfer` would
+        have less as nobody stands still."""
         graph, on = self._graph, np.flatnonzero(case).tolist()
         own = graph.own - sum((self._computed[one] for one in on if one in self._computed),
                               np.zeros(len(graph.own)))
         paused = [rank for one in on if self._troubles[one].cause == PAUSED
                   for rank in self._troubles[one].members]
         stood, waited, held = taken_off(graph, np.array(paused, int))
-        return own - stood, graph.rest - waited, graph.transfer - held - self._of_links(on)
+        return own - stood, graph.rest - waited, held
 
-    def _of_links(self, on: Sequence[int]) -> np.ndarray | float:
-        links = [one for one, trouble in enumerate(self._troubles) if trouble.cause == LINK]
-        left = {link for one in links if one not in on for link in self._troubles[one].links}
-        numbers = tuple(one for one in links if one in on)
-        if not numbers:
-            return 0.0
-        if numbers not in self._earlier:
-            mine = dict.fromkeys(link for one in numbers for link in self._troubles[one].links
-                                 if link not in left)
-            self._earlier[numbers] = earlier_transfers(self._graph, self._machine, list(mine))
-        return self._earlier[numbers]
+    def links(self, case: np.ndarray) -> list[SlowLink]:
+        """Those that are repaired: one of two adapters is slow as long as either is."""
+        left = {link for one in np.flatnonzero(~case) for link in self._troubles[one].links}
+        mine = (link for one in np.flatnonzero(case) for link in self._troubles[one].links)
+        return [link for link in dict.fromkeys(mine) if link not in left]
 
 
 def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:
@@ -107,7 +103,8 @@ def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:
     world = lanes.ranks[lanes.rank]
     excess = np.zeros(len(world))
     for rank in trouble.members:
-        excess[world == rank] = trouble.excess.get((rank, graph.step), 0.0)
+        place = (rank, graph.step)
+        excess[world == rank] = trouble.excess.get(place, 0.0) * trouble.with_core.get(place, 1.0)
     if trouble.cause == LATE_START:
         return _on_time(graph, excess[lanes.starts] * 1e9)
     if trouble.cause == INPUT:

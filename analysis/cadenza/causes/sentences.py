@@ -33,9 +33,10 @@ class Together:
     saves: float  # of a step, with that of the others
     others: tuple[str, ...]  # their names
     hidden: bool  # whether it saves what it does because those above it are repaired
+    alone: float  # what it saves as the only one
 
 
-ALONE = Together(0.0, (), False)
+ALONE = Together(0.0, (), False, 0.0)
 
 
 def kind_and_name(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
@@ -106,9 +107,10 @@ def sentence(
     if together.others:
         much = (f"{share(together.saves)} of a step together with {' and '.join(together.others)}, "
                 f"{share(row['saves'])} without")
-    if over:
-        return f"Lost to {name}: {much}; {what}."
-    return f"Repairing {name}{' as well' * together.hidden} saves {much}: {what}."
+    if together.hidden:
+        name += " as well"
+        much += f" (alone {share(together.alone)})"
+    return f"Lost to {name}: {much}; {what}." if over else f"Repairing {name} saves {much}: {what}."
 
 
 def _is_over(found: Sequence[int], steps: list[int]) -> bool:
@@ -122,7 +124,9 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
     many = len(row["members"]) > 1 and row["kind"] in ("ranks", "all")
     they = "the first" if beside_others else "they" if many else "it"
     if one.cause == LINK:
-        return f"{they} reaches {min(link.share for link in one.links):.0%} of the usual rate"
+        does, share_ = ((" and ".join(one.ends), one.share) if one.ends
+                        else ("reaches", min(link.share for link in one.links)))
+        return f"{they} {does} {'at ' * bool(one.ends)}{share_:.0%} of the usual rate"
     verbs = {SLOW: ("computes", "compute", "computed"), PAUSED: ("stood still",) * 3,
              INPUT: ("reads", "read", "read"), LATE_START: ("begins", "begin", "began")}
     verb = verbs.get(one.cause, ("has", "have", "had"))[2 if over else many]

@@ -29,6 +29,7 @@ _LATE = 0.01  # of a step: a rank that begins later, or reads for longer, is lat
 _ALWAYS = 6.0  # standard errors by which a rank has more work than its peers, in every step
 _MORE = 0.08  # of its peers' work: less more is not worth a word
 _TURN = 0.25  # of the largest, what a turn of one rank must be
+_LATER = 2  # times the least time from turn to turn: one may be missing
 _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
 _SAME_PHASES = 0.15  # of a rank's computing time, what phases may take that two ranks have not both
 _UNEQUAL = 2.0  # times slower than another: a fault of its own
@@ -68,8 +69,9 @@ def find(facts: Facts) -> list[Trouble]:
 def _slow(facts: Facts) -> Iterable[Trouble]:
     """Ranks that take longer for the same work, while they have a core."""
     cells = facts.cells
-    # Who gets its core back finds its caches cold: what that may cost is no slowness.
+    # Who gets its core of a host back finds its caches cold: what that may cost is no slowness.
     cold = np.minimum(_COLD * cells.still, np.clip(cells.run - cells.fair, 0, None))
+    cold *= on_shared_cores(facts)[:, None]
     cells = replace(cells, run=cells.run - cold)
     level = log_ratio(cells.run, cells.fair)
     with_core = 1 - _share_without_core(cells)
@@ -87,8 +89,11 @@ def _slow(facts: Facts) -> Iterable[Trouble]:
             share = left * (1 - np.exp(-one.level))
             left = left - share
             names = tuple(PHASES_OF_WORK[phase] for phase in phases)
-            yield _trouble(SLOW, facts, rank, one.active, one.trend, names,
-                           share * with_core[rank])
+            found = _trouble(SLOW, facts, rank, one.active, one.trend, names, share)
+            number = int(cells.ranks[rank])
+            yield replace(found, with_core={
+                (number, step): float(with_core[rank, at]) for step, at in
+                zip(found.steps, np.flatnonzero(one.active), strict=True)})
 
 
 def on_shared_cores(facts: Facts) -> np.ndarray:
@@ -248,12 +253,12 @@ def _numbers(steps: np.ndarray) -> tuple[int, ...]:
 
 
 def _together(facts: Facts, each: list[Trouble]) -> list[Trouble]:
-    """Ranks that have it alike as one."""
+    """Ranks that have it alike as one: each as one of the others has it, if not as all."""
     groups: list[list[Trouble]] = []
-    for one in sorted(each, key=lambda t: -len(t.steps)):
+    for one in sorted(each, key=lambda t: (-len(t.steps), -_mean(t))):
         for group in groups:
             free = one.members[0] not in {t.members[0] for t in group}
-            if free and _alike(facts, one, group[0]):
+            if free and any(_alike(facts, one, other) for other in group):
                 group.append(one)
                 break
         else:
@@ -273,8 +278,12 @@ def _alike(facts: Facts, one: Trouble, other: Trouble) -> bool:
     took = pd.Series(cells.fair[:, rank].sum(axis=1), index=list(PHASES_OF_WORK))
     if took[list(set(one.phases) ^ set(other.phases))].sum() > _SAME_PHASES * took.sum():
         return False
-    slower = [-np.log1p(-np.mean(list(t.excess.values()))) for t in (one, other)]
+    slower = [-np.log1p(-_mean(t)) for t in (one, other)]
     return max(slower) <= _UNEQUAL * min(slower)
+
+
+def _mean(one: Trouble) -> float:
+    return float(np.mean(list(one.excess.values())))
 
 
 def _joined(group: list[Trouble]) -> Trouble:
@@ -286,26 +295,35 @@ def _joined(group: list[Trouble]) -> Trouble:
     trend = pd.Series([one.trend for one in group]).mode().iloc[0]
     phases = pd.Series([one.phases for one in group]).mode().iloc[0]
     members = tuple(sorted(one.members[0] for one in group))
-    excess = {place: value for one in group for place, value in one.excess.items()}
     return replace(group[0], members=members, steps=chosen, trend=str(trend), phases=phases,
-                   excess=excess)
+                   excess=_all_of(group, "excess"), with_core=_all_of(group, "with_core"))
+
+
+def _all_of(group: list[Trouble], name: str) -> dict[tuple[int, int], float]:
+    return {place: value for one in group for place, value in getattr(one, name).items()}
 
 
 def _in_turn(each: list[Trouble]) -> list[Trouble]:
     """Those that have it now and then, each at other times, as one: of two each more than once."""
     turns = [one for one in each if one.trend in (ONCE, PERIODIC, INTERMITTENT)]
-    size = [float(np.mean(list(one.excess.values()))) for one in turns]
+    size = [_mean(one) for one in turns]
     turns = [one for one, much in zip(turns, size, strict=True) if much >= _TURN * max(size)]
-    steps = [step for one in turns for step in one.steps]
-    ranks = [rank for one in turns for rank in one.members]
+    order = sorted((step, one.members) for one in turns for step in one.steps)
+    steps = [step for step, _ in order]
     alone = len(set(steps)) == len(steps)
     few = len(turns) < 2 or (len(turns) == 2 and min(len(one.steps) for one in turns) < 2)
-    if few or not alone or len(set(ranks)) < 2:
+    if few or not alone or len({rank for _, of in order for rank in of}) < 2:
         return each
-    excess = {place: value for one in turns for place, value in one.excess.items()}
+    # It goes from one to another, at about equal times.
+    changes = sum(one[1] != other[1] for one, other in zip(order, order[1:], strict=False))
+    apart = np.diff(steps)
+    if changes < len(apart) / 2 or apart.max() > _LATER * apart.min():
+        return each
     phases = tuple(dict.fromkeys(phase for one in turns for phase in one.phases))
-    joined = replace(turns[0], members=tuple(sorted(set(ranks))), steps=tuple(sorted(steps)),
-                     trend=IN_TURN, excess=excess, phases=phases)
+    ranks = {rank for one in turns for rank in one.members}
+    joined = replace(turns[0], members=tuple(sorted(ranks)), steps=tuple(steps), trend=IN_TURN,
+                     excess=_all_of(turns, "excess"), phases=phases,
+                     with_core=_all_of(turns, "with_core"))
     return [*(one for one in each if one not in turns), joined]
 
 

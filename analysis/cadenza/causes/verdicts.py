@@ -5,11 +5,12 @@ page's first sentences and of `summary`, which are written from these rows and n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from cadenza.causes.patterns import trend_of
+from cadenza.causes.patterns import IN_TURN, trend_of
 from cadenza.causes.repair import BETWEEN, PAUSED, SLOW, Trouble, first_and_last, gains, in_order
 from cadenza.causes.sentences import ALONE, Together, kind_and_name, sentence
 from cadenza.causes.troubles import MAIN, Facts, lost_by_phase, on_shared_cores
@@ -22,6 +23,8 @@ _GAP = 0.01  # of the run: a pause between two steps that is shorter is none
 _STILL = 0.5  # of that, what a rank stood still for
 _SHORT = 0.2  # quantile of the gaps that is usual
 _HIDDEN = 2.0  # times what it saves: a later repair that saves more was hidden by this one
+_RIDES = 0.03  # of all that repairs save: a member that saves less rides along
+_FEW_MEMBERS = 16  # of a verdict, that are looked at one by one
 
 
 def no_verdicts() -> pd.DataFrame:
@@ -41,10 +44,10 @@ def verdicts(
              equally late, the first alone saves nothing
     """
     whole = float(facts.step_seconds.sum())
-    kept = [(one, saved / whole) for one, saved, last in _repaired(found, replay)
-            if max(saved, last) >= WORTH * whole]
-    rows = [_row(one, saves, together, facts)
-            for (one, saves), together in zip(kept, _together(kept, facts), strict=True)]
+    found = _without_free_riders(found, replay, whole, facts)
+    kept = [one for one in _repaired(found, replay) if max(one.saved, one.last) >= WORTH * whole]
+    rows = [_row(one.trouble, one.saved / whole, together, facts)
+            for one, together in zip(kept, _together(kept, whole, facts), strict=True)]
     most = np.maximum.accumulate([row["saves"] for row in rows][::-1])[::-1].tolist()
     between = [row for row in _pauses_between(gaps, whole, facts) if row["saves"] >= WORTH]
     most += [row["saves"] for row in between]
@@ -53,18 +56,17 @@ def verdicts(
     return frame.iloc[np.argsort(-np.array(most), kind="stable")].reset_index(drop=True)
 
 
-def _together(kept: Sequence[tuple[Trouble, float]], facts: Facts) -> list[Together]:
-    """Which of the repairs, in their order, hide later ones that save much more, and which are
-    such a later one."""
-    found, hidden = [], 0
-    saves = [value for _, value in kept]
-    names = [kind_and_name(one, facts.ranks)[1] for one, _ in kept]
-    for i, value in enumerate(saves):
-        least = max(WORTH, _HIDDEN * value)
-        to = next((j for j, later in enumerate(saves) if j > i and later >= least), i)
-        others = tuple(names[i + 1 : to + 1])
-        found.append(Together(sum(saves[i : to + 1]), others, 0 < i <= hidden))
-        hidden = max(hidden, to)
+def _together(kept: Sequence[_Repaired], whole: float, facts: Facts) -> list[Together]:
+    """Which of the repairs, in their order, hide later ones that save much more, and which save
+    much more than alone."""
+    found = []
+    names = [kind_and_name(one.trouble, facts.ranks)[1] for one in kept]
+    for i, one in enumerate(kept):
+        least = max(WORTH * whole, _HIDDEN * one.saved)
+        to = next((j for j, later in enumerate(kept) if j > i and later.saved >= least), i)
+        saves = sum(later.saved for later in kept[i : to + 1]) / whole
+        hidden = i > 0 and one.saved > _HIDDEN * one.alone
+        found.append(Together(saves, tuple(names[i + 1 : to + 1]), hidden, one.alone / whole))
     return found
 
 
@@ -75,23 +77,64 @@ def said(found: pd.DataFrame, ranks: int) -> list[str]:
     return [str(sentence) for sentence in found["sentence"]]
 
 
-def _repaired(
-    troubles: Sequence[Trouble], replay: Callable
-) -> list[tuple[Trouble, float, float]]:
-    """In the order of repair: each, the seconds of all steps that it saves after those before it,
-    and those that it saves after all others."""
+@dataclass(frozen=True)
+class _Repaired:
+    """Seconds of all steps that a repair saves: after those before it in their order, as the only
+    one, and after all others."""
+
+    trouble: Trouble
+    saved: float
+    alone: float
+    last: float
+
+
+def _repaired(troubles: Sequence[Trouble], replay: Callable) -> list[_Repaired]:
+    """In the order of repair."""
     count = len(troubles)
     if not count:
         return []
     cases = first_and_last(count)
     if count == 1:
         first, repaired = replay(troubles, cases[:2])
-        return [(troubles[0], first - repaired, first - repaired)]
+        return [_Repaired(troubles[0], *(float(first - repaired),) * 3)]
     seconds = replay(troubles, cases)
     order = np.argsort(-gains(seconds, cases), kind="stable")
     saved = -np.diff(replay(troubles, in_order(order)))
-    last = seconds[count + 2 :] - seconds[count + 1]
-    return [(troubles[i], float(s), float(last[i])) for i, s in zip(order, saved, strict=True)]
+    alone, last = seconds[0] - seconds[1 : count + 1], seconds[count + 2 :] - seconds[count + 1]
+    return [_Repaired(troubles[i], float(s), float(alone[i]), float(last[i]))
+            for i, s in zip(order, saved, strict=True)]
+
+
+def _without_free_riders(
+    found: Sequence[Trouble], replay: Callable, whole: float, facts: Facts
+) -> list[Trouble]:
+    """Without members whose repair saves too little for a word, alone or after all others, of
+    troubles that nothing but time joins."""
+    parts = []  # (number of the trouble, it or a part of it)
+    for number, one in enumerate(found):
+        loose = (one.excess and one.trend != IN_TURN and len(one.members) <= _FEW_MEMBERS
+                 and kind_and_name(one, facts.ranks)[0] == "ranks")
+        each = [_of_members(one, {rank}) for rank in one.members] if loose else [one]
+        parts += [(number, part) for part in each]
+    if len(parts) == len(found):
+        return list(found)
+    judged = _repaired([part for _, part in parts], replay)
+    least = max(WORTH * whole, _RIDES * sum(one.saved for one in judged))
+    needed = {id(one.trouble) for one in judged if max(one.alone, one.last) >= least}
+    left = []
+    for number, one in enumerate(found):
+        mine = [part for of, part in parts if of == number]
+        stay = {rank for part in mine if id(part) in needed or len(mine) == 1
+                for rank in part.members}
+        if stay:
+            left.append(one if len(stay) == len(one.members) else _of_members(one, stay))
+    return left
+
+
+def _of_members(one: Trouble, members: set[int]) -> Trouble:
+    excess = {place: value for place, value in one.excess.items() if place[0] in members}
+    with_core = {place: value for place, value in one.with_core.items() if place[0] in members}
+    return replace(one, members=tuple(sorted(members)), excess=excess, with_core=with_core)
 
 
 def _pauses_between(gaps: pd.DataFrame, whole: float, facts: Facts) -> list[dict]:

@@ -75,11 +75,14 @@ class StepGraph:
         """Of the step, as replay() has it: (cases,)."""
         return self._walk(own, rest, transfer).max(axis=0) / 1e9
 
-    def ready_after(self, transfer: np.ndarray) -> np.ndarray:
-        """When each meeting is ready, ns since the step began, with other transfers."""
-        ends = self.replay(transfer=transfer)
-        ready = np.full(self.meetings.count, -np.inf)
-        posted = ends[self.meetings.post_node] + self._offsets
+    def ready_after(
+        self, own: np.ndarray | None, rest: np.ndarray | None, transfer: np.ndarray
+    ) -> np.ndarray:
+        """When each meeting is ready, ns since the step began, with other durations: (meetings,
+        cases). @param own, rest, transfer  as of replay(), (…, cases)"""
+        ends = self._walk(own, rest, transfer)[self._places[0].place]
+        ready = np.full((self.meetings.count, ends.shape[1]), -np.inf)
+        posted = ends[self.meetings.post_node] + self._offsets[:, None]
         np.maximum.at(ready, self.meetings.post_meeting, posted)
         return ready
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from cadenza.read.partners import collective_members
 from cadenza.links.wires import Ports, message_numbers, wires
 
 _ROUNDS = 4  # what is there earlier lets ranks post earlier, who then meet others at the ports
+_SETTLED = 1e-4  # of the step: what a further round would change
 USUAL_LINKS = "slow links at the usual rate"
 _SUMS, _MEETS = "reduce_gradients_message", "reduce_gradients"
 
@@ -29,68 +31,115 @@ def with_usual_links(
     columns = ["scenario", "rank", "seconds", "saved_seconds", "explanation"]
     if not slow:
         return pd.DataFrame(columns=columns)
-    transfer = graph.transfer - earlier_transfers(graph, machine, slow)
-    seconds = float(graph.replayed_seconds(transfer=transfer)[0])
+    earlier = Earlier(graph, machine).of_cases([slow], graph.own[:, None], graph.rest[:, None])
+    seconds = float(graph.replayed_seconds(transfer=graph.transfer[:, None] - earlier)[0])
     text = slow[0].explanation + (f"; and {len(slow) - 1} more" if len(slow) > 1 else "")
     return pd.DataFrame([(USUAL_LINKS, -1, seconds, graph.seconds - seconds, text)],
                         columns=columns)
 
 
-def earlier_transfers(
-    graph: StepGraph, machine: Machine | None, slow: Sequence[SlowLink]
-) -> np.ndarray:
-    """Per end of a meeting the ns by which its data would be there earlier.
+class Earlier:
+    """By how much data would be there earlier, were slow links as fast as usual and computations
+    shorter.
 
-    Messages take their turns at ports anew, and sums of gradients one after the other: what stood
-    behind a slow transfer is earlier, too.
+    Messages of a simulation take their turns at ports anew, and sums of gradients one after the
+    other: what stood behind a slow transfer, or met others as it was late, is earlier, too.
     """
-    by_event = _save_messages(graph, machine, slow)
-    shares: dict[Group, float] = {}
-    for link in slow:
-        for group in link.groups:
-            shares[group] = min(link.share, shares.get(group, 1.0))
-    for group, share in shares.items():
-        _save_collectives(graph, machine, share, group, by_event)
-    return by_event[graph.meetings.end_event]
 
+    def __init__(self, graph: StepGraph, machine: Machine | None) -> None:
+        self._graph, self._machine = graph, machine
 
-def _save_messages(
-    graph: StepGraph, machine: Machine | None, slow: Sequence[SlowLink]
-) -> np.ndarray:
-    """Per event the ns by which a message would be there earlier; 0 where it is not known which
-    link is slow."""
-    by_event = np.zeros(len(graph.lanes.events))
-    known = [link for link in slow if link.known]
-    frame = wires(graph, machine) if known else pd.DataFrame()
-    if frame.empty:
-        return by_event
-    ends = message_numbers(graph)
-    share = np.ones(len(frame))
-    for link in known:
-        share = np.where(_goes_over(frame, link), np.minimum(share, link.share), share)
-    if not graph.lanes.events["simulated"].iloc[frame["event"].iloc[0]]:
-        of_message = pd.Series(share, index=frame["message"])
-        of_event = ends.set_index("event")["message"].map(of_message)
+    @cached_property
+    def _wires(self) -> pd.DataFrame:
+        frame = wires(self._graph, self._machine)
+        return frame.assign(took=frame["there_ns"] - frame["ready_ns"]) if len(frame) else frame
+
+    @cached_property
+    def _simulated(self) -> bool:
+        events, frame = self._graph.lanes.events["simulated"], self._wires
+        return len(frame) > 0 and bool(events.iloc[frame["event"].iloc[0]])
+
+    def of_cases(
+        self, slow: Sequence[Sequence[SlowLink]], own: np.ndarray, rest: np.ndarray
+    ) -> np.ndarray:
+        """@param slow       by case, the links that are repaired
+        @param own, rest  as of StepGraph.replay(), (nodes, cases)
+        @returns ns per end of a meeting, (ends, cases)
+        """
+        by_event = np.stack([self._of_collectives(links) for links in slow], axis=1)
+        ends = self._graph.meetings.end_event
+        if len(self._wires) and not self._simulated:
+            usual = [self._at_usual_rates(links) for links in slow]
+            return by_event[ends] + np.stack(usual, axis=1)
+        repaired = [number for number, links in enumerate(slow)
+                    if links or (own[:, number] != self._graph.own).any()
+                    or (rest[:, number] != self._graph.rest).any()]
+        if len(self._wires) and repaired:
+            self._turns([slow[number] for number in repaired], own[:, repaired], rest[:, repaired],
+                        by_event, repaired)
+        return by_event[ends]
+
+    def _turns(
+        self, slow: Sequence[Sequence[SlowLink]], own: np.ndarray, rest: np.ndarray,
+        by_event: np.ndarray, columns: list[int],
+    ) -> None:
+        """Adds what messages are earlier by once they have taken their turns at ports anew."""
+        graph, frame, numbers = self._graph, self._wires, message_numbers(self._graph)
+        alone = np.stack([self._alone(links) for links in slow], axis=1)
+        took, message = frame["took"].to_numpy(), frame["message"].to_numpy()
+        collectives = by_event[:, columns].copy()
+        for _ in range(_ROUNDS):
+            transfer = graph.transfer[:, None] - by_event[graph.meetings.end_event][:, columns]
+            ready = graph.ready_after(own, rest, transfer)[message]
+            saved = np.zeros((int(message.max()) + 1, len(columns)))
+            for case in range(len(columns)):
+                at = frame.assign(ready_ns=ready[:, case])
+                order = np.argsort(ready[:, case], kind="stable")
+                there = Ports(at.iloc[order], self._machine).there(alone[order, case])
+                saved[message[order], case] = took[order] - (there - ready[order, case])
+            before = by_event[np.ix_(numbers["event"], columns)]
+            now = collectives[numbers["event"]] + saved[numbers["message"]]
+            by_event[np.ix_(numbers["event"], columns)] = now
+            if np.abs(now - before).max() < _SETTLED * graph.seconds * 1e9:
+                break
+
+    def _alone(self, slow: Sequence[SlowLink]) -> np.ndarray:
+        """ns that each message takes at its ports with links at their usual rate."""
+        frame = self._wires
+        share = self._shares(slow)
+        usual = frame["alone_ns"].to_numpy() * share
+        if self._machine is not None:
+            rate = self._machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]
+            usual = frame["bytes"].to_numpy() / rate * 1e9
+        return np.where(share < 1, usual, frame["alone_ns"])
+
+    def _shares(self, slow: Sequence[SlowLink]) -> np.ndarray:
+        """Of the usual rate, by message; 1 where it is not known which link is slow."""
+        share = np.ones(len(self._wires))
+        for link in slow:
+            if link.known:
+                over = _goes_over(self._wires, link)
+                share = np.where(over, np.minimum(share, link.share), share)
+        return share
+
+    def _at_usual_rates(self, slow: Sequence[SlowLink]) -> np.ndarray:
+        """Of a real run, per end."""
+        graph = self._graph
+        of_message = pd.Series(self._shares(slow), index=self._wires["message"])
+        of_event = message_numbers(graph).set_index("event")["message"].map(of_message)
         at = pd.Series(graph.meetings.end_event).map(of_event).fillna(1.0).to_numpy()
-        by_event[graph.meetings.end_event] = np.maximum(graph.transfer, 0) * (1 - at)
+        return np.maximum(graph.transfer, 0) * (1 - at)
+
+    def _of_collectives(self, slow: Sequence[SlowLink]) -> np.ndarray:
+        """Per event."""
+        by_event = np.zeros(len(self._graph.lanes.events))
+        shares: dict[Group, float] = {}
+        for link in slow:
+            for group in link.groups:
+                shares[group] = min(link.share, shares.get(group, 1.0))
+        for group, share in shares.items():
+            _save_collectives(self._graph, self._machine, share, group, by_event)
         return by_event
-    alone = frame["alone_ns"].to_numpy()
-    usual = alone * share
-    if machine is not None:
-        rate = machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]
-        usual = frame["bytes"].to_numpy() / rate * 1e9
-    frame = frame.assign(alone=np.where(share < 1, usual, alone),
-                         took=frame["there_ns"] - frame["ready_ns"])
-    for number in range(_ROUNDS):
-        if number > 0:
-            ready = graph.ready_after(graph.transfer - by_event[graph.meetings.end_event])
-            frame = frame.assign(ready_ns=ready[frame["message"]])
-            frame = frame.sort_values("ready_ns", kind="stable")
-        there = Ports(frame, machine).there(frame[["alone"]].to_numpy())[:, 0]
-        saved = np.zeros(int(frame["message"].max()) + 1)
-        saved[frame["message"]] = frame["took"] - (there - frame["ready_ns"])
-        by_event[ends["event"]] = saved[ends["message"]]
-    return by_event
 
 
 def _goes_over(frame: pd.DataFrame, link: SlowLink) -> np.ndarray:

@@ -5,7 +5,6 @@ and in a simulation without its turn at the ports where it leaves and arrives.""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -119,45 +118,26 @@ class Ports:
 
     def alone(self, there: np.ndarray) -> np.ndarray:
         """ns that each message, which was there at `there` (ns), took at its ports: (messages,)"""
-
-        def taken(turn: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            end = there[turn, None]
-            return np.maximum(end - begins, 0.0), end
-
-        return self._walk(taken, 1)[0][:, 0]
+        return self._walk(there, lambda over, begins: (max(over - begins, 0.0), over))[0]
 
     def there(self, alone: np.ndarray) -> np.ndarray:
-        """When each message is there, ns, if it takes `alone` (ns) at its ports: (messages, cases),
-        as `alone`."""
+        """When each message is there, ns, if it takes `alone` (ns) at its ports: (messages,)"""
+        return self._walk(alone, lambda taken, begins: (taken, begins + taken))[1]
 
-        def taken(turn: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return alone[turn], begins + alone[turn]
-
-        return self._walk(taken, alone.shape[1])[1]
-
-    def _walk(self, taken: Callable, cases: int) -> tuple[np.ndarray, np.ndarray]:
-        """@param taken  (messages, when they begin to arrive) -> how long they take, when they are
-                         there; (messages, cases)
+    def _walk(self, given: np.ndarray, taken: Callable) -> tuple[np.ndarray, np.ndarray]:
+        """@param taken  (what is given of a message, when it begins to arrive) -> how long it
+                      takes, when it is there
         @returns the same of all messages
         """
-        took, over = np.empty((2, len(self._ready), cases))
-        # Since when each port is free.
-        out, into = (np.zeros((ports.max() + 1, cases)) for ports in (self._out, self._in))
-        for turn in self._turns:
-            leave, arrive = self._out[turn], self._in[turn]
-            leaves = np.maximum(self._ready[turn, None], out[leave])
-            begins = np.maximum(leaves + self.latency[turn, None], into[arrive])
-            took[turn], over[turn] = taken(turn, begins)
-            out[leave], into[arrive] = leaves + took[turn], over[turn]
-        return took, over
-
-    @cached_property
-    def _turns(self) -> list[np.ndarray]:
-        """Messages in groups that share no port: each comes after all before it at its ports."""
-        out, into = ([0] * (int(ports.max(initial=-1)) + 1) for ports in (self._out, self._in))
-        turns = []
-        for leave, arrive in zip(self._out.tolist(), self._in.tolist(), strict=True):
-            turns.append(max(out[leave], into[arrive]))
-            out[leave] = into[arrive] = turns[-1] + 1
-        order = np.argsort(turns, kind="stable")
-        return np.split(order, np.cumsum(np.bincount(turns))[:-1])
+        out: dict[int, float] = {}  # since when each port is free
+        into: dict[int, float] = {}
+        found = np.empty((len(self._ready), 2))
+        rows = zip(given.tolist(), self._ready.tolist(), self._out.tolist(), self._in.tolist(),
+                   self.latency.tolist(), strict=True)
+        for number, (value, ready, leave, arrive, latency) in enumerate(rows):
+            leaves = max(ready, out.get(leave, 0.0))
+            begins = max(leaves + latency, into.get(arrive, 0.0))
+            took, over = taken(value, begins)
+            out[leave], into[arrive] = leaves + took, over
+            found[number] = took, over
+        return found[:, 0], found[:, 1]

@@ -125,7 +125,10 @@ def _named(truths: Sequence[_Truth], layout: str, one: dict) -> list[int]:
 
 
 def _alike(one: Fault, other: Fault) -> bool:
-    """Whether one verdict may say both: the same but for the ranks, and about as slow."""
+    """Whether one verdict may say both: the same but for the ranks, and about as slow; of pauses
+    of one step, whatever phase they fall into."""
+    if one.causes == other.causes == ("paused",):
+        return one.steps == other.steps
     less, more = sorted(-np.log([one.share, other.share]))
     return ((one.causes, one.phase, one.steps) == (other.causes, other.phase, other.steps)
             and more <= _ABOUT * less)
