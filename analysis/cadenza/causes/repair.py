@@ -64,7 +64,8 @@ def replayed(
         *(repairs.of_ranks(case) for case in chosen), strict=True))
     own, rest = np.maximum(own, 0), np.maximum(rest, 0)
     links = [repairs.links(case) for case in chosen]
-    earlier = np.maximum(Earlier(graph, machine).of_cases(links, own, rest), held)
+    earlier = Earlier(graph, machine).of_cases(links, own, rest)  # below 0: later
+    earlier = np.where(held > 0, np.maximum(earlier, held), earlier)
     found = graph.replayed_seconds(own, rest, graph.transfer[:, None] - earlier)
     return found[case_of.ravel()]
 

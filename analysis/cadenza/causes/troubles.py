@@ -29,6 +29,7 @@ _LATE = 0.01  # of a step: a rank that begins later, or reads for longer, is lat
 _ALWAYS = 6.0  # standard errors by which a rank has more work than its peers, in every step
 _MORE = 0.08  # of its peers' work: less more is not worth a word
 _TURN = 0.25  # of the largest, what a turn of one rank must be
+_FEWEST_TURNS = 4
 _LATER = 2  # times the least time from turn to turn: one may be missing
 _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
 _SAME_PHASES = 0.15  # of a rank's computing time, what phases may take that two ranks have not both
@@ -312,6 +313,7 @@ def _in_turn(each: list[Trouble]) -> list[Trouble]:
     steps = [step for step, _ in order]
     alone = len(set(steps)) == len(steps)
     few = len(turns) < 2 or (len(turns) == 2 and min(len(one.steps) for one in turns) < 2)
+    few = few or len(order) < _FEWEST_TURNS
     if few or not alone or len({rank for _, of in order for rank in of}) < 2:
         return each
     # It goes from one to another, at about equal times.

@@ -137,7 +137,9 @@ def _find(
 
 
 def _wire_waits(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
-    """The first wait of the exchange that is over no earlier than the message was there."""
+    """Of inputs the first wait of the exchange that is over no earlier than the message was there;
+    of results the last one: they may be there before the exchange's inputs are. A wait is for what
+    a rank receives, and sends beside it."""
     there = ends["end_ns"].to_numpy()
     waits = np.flatnonzero(lanes.where("name", "wait"))
     node = np.full(len(ends), -1)
@@ -146,8 +148,14 @@ def _wire_waits(lanes: Lanes, ends: pd.DataFrame) -> pd.DataFrame:
         size = lanes.span + 2
         order = np.argsort(codes * size + lanes.end[waits], kind="stable")
         key = (codes * size + lanes.end[waits])[order]
-        found = np.minimum(np.searchsorted(key, wanted * size + there), len(waits) - 1)
-        node = np.where(key[found] // size == wanted, waits[order[found]], -1)
+        inputs = one_of(ends["category"], "attention_dispatch")
+        last = np.searchsorted(key, (wanted + 1) * size) - 1
+        found = np.where(inputs, np.searchsorted(key, wanted * size + there), last)
+        found = np.clip(found, 0, len(waits) - 1)
+        of_kind, sends = 2 * wanted + inputs, ends["sends"].to_numpy(bool)
+        its = (key[found] // size == wanted) & (key[found] % size >= there)
+        its &= ~sends | np.isin(of_kind, of_kind[~sends])
+        node = np.where(its, waits[order[found]], -1)
     # What a rank only sent it waits for later, when it needs the memory: no event says so.
     rank = ends["rank"].to_numpy()
     later = np.searchsorted(lanes.key(lanes.rank, lanes.end), lanes.key(rank, there))

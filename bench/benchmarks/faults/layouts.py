@@ -29,6 +29,8 @@ LAYOUTS = {
     "data 4 x pipeline 4 on 4 nodes": {"data": 4, "pipeline": 4},
     "data 4 x tensor 4 on 4 nodes": {"data": 4, "tensor": 4},
     "data 2 x tensor 2 x pipeline 4 on 4 nodes": {"data": 2, "tensor": 2, "pipeline": 4},
+    "ring 8 on 2 nodes": {"context": 8},
+    "zigzag 8 on 4 nodes": {"context": 8},
     "cad 16 on 4 nodes": {"data": 16},
 }
 NODES = {layout: int(layout.split()[-2]) for layout in LAYOUTS if layout.endswith("nodes")}
@@ -41,6 +43,8 @@ ATTENTION = {
     "cad 8 on 2 nodes": {"placement": "cad"},
     "cad 8 on 4 nodes": {"placement": "cad"},
     "cad 6 + 2 servers on 4 nodes": {"placement": "cad", "servers": 2},
+    "ring 8 on 2 nodes": {"placement": "ring"},
+    "zigzag 8 on 4 nodes": {"placement": "zigzag"},
     "cad 16 on 4 nodes": {"placement": "cad"},
 }
 STEPS = 4
