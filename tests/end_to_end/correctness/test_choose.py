@@ -13,7 +13,8 @@ AUTO = harness.ROOT / "inputs/placements/auto.yaml"
 QUESTION = harness.ROOT / "inputs/clusters/what_to_run.yaml"
 SMALLER = [
     word
-    for setting in ("model.layers=8", "batch.tokens=524288", "parallel.data=16")
+    for setting in ("model.layers=8", "batch.tokens=524288", "parallel.data=16",
+                    "attention.tolerance=0.1")  # one plan of a tick
     for word in ("--set", setting)
 ]
 KEPT = ["--set", "parallel.tensor=8", "--set", "parallel.context=1"]
