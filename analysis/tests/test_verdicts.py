@@ -355,6 +355,20 @@ def test_turns_are_taken_at_equal_times(steps, in_turn):
     assert (len(found) == 1 and found[0][2] == "in turn") == in_turn
 
 
+def test_of_two_peers_the_slower_is_named_in_a_phase_that_takes_little():
+    ranks = ranks_frame(2, host="n0", device="NVIDIA H100")
+    of = facts(np.ones((2, 8)), ranks)
+    last = of.loads["phase"] == "optimizer"
+    factor = np.where(last, np.where(of.loads["rank"] == 1, 0.04, 0.01), 1.0)
+    loads = of.loads.assign(seconds=of.loads["seconds"] * factor)
+    nothing = pd.Series(0.0, index=pd.MultiIndex.from_product([range(8), range(2)]))
+    of = replace(of, loads=loads,
+                 cells=cells(np.arange(2), np.arange(8), loads, of.paused, nothing))
+    (one,) = find(of)
+    assert (one.members, one.phases) == ((1,), ("optimizer",))
+    assert list(one.excess.values()) == pytest.approx([0.75] * 8, abs=0.01)
+
+
 def test_amounts_that_differ_are_told_from_the_least_to_the_largest():
     of = of_phases((1, "", 2.0), (6, "", 1.5))
     frame = verdicts(find(of), gaps_of(0.0), lambda _, cases: 80.0 - cases.sum(axis=1), of)

@@ -63,7 +63,7 @@ def score(faults: Sequence[Fault], layout: str, verdicts: Sequence[dict], second
     found = [one for one in verdicts if one["cause"] != "work" or not work]
     seconds, without = np.asarray(seconds), np.asarray(without)
     truths = [_Truth(fault, seconds, np.asarray(less),
-                     max(_saved(seconds, np.asarray(less)), _saved(np.asarray(only), without)))
+                     _saved(np.asarray(only), without))
               for fault, less, only in zip(faults, spared, alone, strict=True)]
     lost = _saved(seconds, without)
     hidden = lost < _FELT and not any(truth.needed for truth in truths)
@@ -84,8 +84,9 @@ def score(faults: Sequence[Fault], layout: str, verdicts: Sequence[dict], second
 class _Truth:
     """A fault in its run: whether it is to be named, and the steps in which it is felt.
 
-    It is needed if it costs a hundredth of the time beside the other faults or by itself, and felt
-    in those of its steps that get shorter without it by more than jitter may hide.
+    It is needed if it costs a hundredth of the time by itself, as it does once the others are
+    repaired, and felt in those of its steps that get shorter without it by more than jitter may
+    hide.
     """
 
     def __init__(self, fault: Fault, seconds: np.ndarray, spared: np.ndarray, cost: float) -> None:
