@@ -142,6 +142,9 @@ def log_ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _spread(values: np.ndarray) -> float:
+    """Standard deviation, by the lower half: half of the values may be slow."""
     if not len(values):
         return _LEAST_NOISE
-    return max(_MAD * float(np.median(np.abs(values - np.median(values)))), _LEAST_NOISE)
+    middle = np.quantile(values, 0.5, method="lower")
+    below = middle - values[values <= middle]
+    return max(_MAD * float(np.median(below)), _LEAST_NOISE)
