@@ -18,6 +18,7 @@ from cadenza.graph.loads import PHASES_OF_WORK
 _FAST = 0.2  # share of ranks and steps that must be alike to be what is usual
 _ALIKE = 0.04  # logarithm of time over usual time: ranks and steps within it are alike
 _LEAST_NOISE = 0.003
+_TWO_MODES = 10.0  # times the spread of the lower half, that of all
 _MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
 
 
@@ -142,9 +143,10 @@ def log_ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _spread(values: np.ndarray) -> float:
-    """Standard deviation, by the lower half: half of the values may be slow."""
+    """Standard deviation; of the lower half where half of the values are slow."""
     if not len(values):
         return _LEAST_NOISE
     middle = np.quantile(values, 0.5, method="lower")
-    below = middle - values[values <= middle]
-    return max(_MAD * float(np.median(below)), _LEAST_NOISE)
+    whole = np.median(np.abs(values - np.median(values)))
+    half = np.median(middle - values[values <= middle])
+    return max(_MAD * float(half if whole > _TWO_MODES * half else whole), _LEAST_NOISE)
