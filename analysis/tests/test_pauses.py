@@ -79,6 +79,22 @@ def test_a_rank_that_shares_its_core_does_not_stand_still():
     assert (row["rank"], row["why"]) == (1, "rate")
 
 
+def test_a_pause_is_not_usual_because_all_else_is_short():
+    """Computations of less than a millisecond say little of what a core loses, but the one that the
+    pause makes longer than that says nothing either."""
+    rows = data_parallel(pause_at=4)
+    for row in rows:
+        row["begin"], row["end"] = row["begin"] / 1000, row["end"] / 1000
+    now = 0.0
+    for row in (row for row in rows if row["rank"] == 1 and "flops" in row):
+        row["begin"], row["end"] = now, now + 0.1 + row["still_ns"] / MS
+        now = row["end"]
+    for row in (row for row in rows if "flops" not in row):
+        row["begin"] = row["begin"] if row["name"] != "sum" and row["rank"] == 0 else now
+        row["end"] = now + (0.1 if row["name"] == "sum" else 0.0)
+    assert found(graph_of(rows)) == ([[1, "forward", "work"]], [pytest.approx(PAUSE / 1e3)])
+
+
 def test_a_wait_that_ends_late_though_its_message_came_is_a_pause():
     """Rank 1 waits for rank 0's first message, which comes after 101 ms, until 501."""
     rows = Cluster([[("work", "a", 100.0), ("send", 1), ("work", "b", 100.0)],

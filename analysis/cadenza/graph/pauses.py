@@ -16,6 +16,7 @@ from cadenza.graph.lanes import COMPUTE, GAP, Lanes
 _LEAST_NS = 50_000_000  # a pause: longer than turns at a core that others want too
 _LEAST_SHARE = 0.02  # of the step: shorter ones are not worth a word
 _SHORT_NS = 1_000_000  # what computes for less says little about the share of a core
+_FEWEST = 4  # computations that say what is usual
 _READS = "data"  # category: who waits for a disk does stand still, but for a reason of its own
 _BETWEEN = ("write_step", "measure_clock", "save_checkpoint")
 COLUMNS = ["step", "phase", "rank", "category", "name", "seconds"]
@@ -64,7 +65,8 @@ def _usual(events: pd.DataFrame, still: np.ndarray) -> np.ndarray:
     ran = np.maximum(took - still, 1.0)
     computes = events["category"].isin(COMPUTE).to_numpy()
     known = computes & (took > _SHORT_NS)
-    share = pd.Series(still[known] / ran[known]).groupby(events["rank"].to_numpy()[known]).median()
+    each = pd.Series(still[known] / ran[known]).groupby(events["rank"].to_numpy()[known])
+    share = each.median().where(each.size() >= _FEWEST)  # of few, the pause itself is the median
     return np.where(computes, ran * events["rank"].map(share).fillna(0.0).to_numpy(), 0.0)
 
 
