@@ -55,8 +55,9 @@ class Runs:
         if len(faults) < 2:
             return run, faults, seconds, before, [before], [seconds]
         spared = [self._spared(made, layout, [fault]) for fault in faults]
-        alone = [self._spared(made, layout, [one for one in faults if one is not fault])
-                 for fault in faults]
+        alone = spared[::-1] if len(faults) == 2 else [
+            self._spared(made, layout, [one for one in faults if one is not fault])
+            for fault in faults]
         return run, faults, seconds, before, spared, alone
 
     def _spared(self, made: dict, layout: str, faults: list[Fault]) -> np.ndarray:
@@ -110,9 +111,9 @@ def _one(runs: Runs, kind: str, layout: str, seed: int, rows: dict) -> None:
         count[check, "right"] += holds
     if not all(right.values()):
         wrong = [check for check, holds in right.items() if not holds]
-        alone = ", ".join(f"{one:.2%}" for one in each)
+        each = ", ".join(f"{one:.2%}" for one in each)
         print(f"{kind}, {layout}, seed {seed}: {', '.join(wrong)}; planted {faults}, "
-              f"which lose {lost:.2%} ({alone} alone); {said}", file=sys.stderr, flush=True)
+              f"which lose {lost:.2%} (each: {each}); {said}", file=sys.stderr, flush=True)
 
 
 def _report(rows: dict[tuple[str, str], Counter]) -> int:

@@ -107,22 +107,17 @@ def _slow(p: _Planting) -> None:
 
 
 def _phase(p: _Planting) -> None:
-    phase = str(p.random.choice(["forward", "backward"]))
-    p.add({p.rank}, speed=p.share, phase=phase)
-    p.fault({p.rank}, phase=phase)
+    p.computes(p.rank, [], str(p.random.choice(["forward", "backward"])), speed=p.share)
 
 
 def _intermittent(p: _Planting) -> None:
     size = p.whole(1, 3)
     steps = sorted(int(s) for s in p.random.choice(p.steps, size=size, replace=False))
-    p.add({p.rank}, steps, speed=p.share)
-    p.fault({p.rank}, steps=steps)
+    p.computes(p.rank, steps, speed=p.share)
 
 
 def _pause(p: _Planting) -> None:
-    phase, steps = str(p.random.choice(["forward", "backward"])), [p.whole(0, p.steps)]
-    p.add({p.rank}, steps, pause=p.pause(), phase=phase)
-    p.fault({p.rank}, "paused", phase=phase, steps=steps)
+    _some_pause(p, p.rank)
 
 
 def _data(p: _Planting) -> None:
@@ -175,11 +170,15 @@ def _node(p: _Planting) -> None:
 
 def _adapter(p: _Planting) -> None:
     """Out, in, or both."""
-    every = nodes(p.layout)
-    node, share = p.whole(0, len(every)), round(p.uniform(0.05, 0.3), 2)
-    out, into = ((share, 1.0), (1.0, share), (share, share))[p.whole(0, 3)]
-    p.made["cluster"]["slow_adapters"] = [[node, out, into]]
-    p.fault(every[node], "link", link="adapter", share=share,
+    node, share = p.whole(0, NODES[p.layout]), round(p.uniform(0.05, 0.3), 2)
+    _slow_adapter(p, node, share, p.whole(0, 3))
+
+
+def _slow_adapter(p: _Planting, node: int, share: float, way: int) -> None:
+    """@param way  0: out, 1: in, 2: both"""
+    out, into = ((share, 1.0), (1.0, share), (share, share))[way]
+    p.made["cluster"].setdefault("slow_adapters", []).append([node, out, into])
+    p.fault(nodes(p.layout)[node], "link", link="adapter", share=share,
             alike=_either(p.layout, node), vague=_only_collectives(p.layout))
 
 
@@ -199,15 +198,11 @@ def _ramp(p: _Planting) -> None:
 
 
 def _step_change(p: _Planting) -> None:
-    steps = list(range(p.whole(2, p.steps - 2), p.steps))
-    p.add({p.rank}, steps, speed=p.share)
-    p.fault({p.rank}, steps=steps)
+    p.computes(p.rank, list(range(p.whole(2, p.steps - 2), p.steps)), speed=p.share)
 
 
 def _period(p: _Planting) -> None:
-    steps = p.every()
-    p.add({p.rank}, steps, speed=p.share)
-    p.fault({p.rank}, steps=steps)
+    p.computes(p.rank, p.every(), speed=p.share)
 
 
 def _in_turn(p: _Planting) -> None:
@@ -243,8 +238,7 @@ def _server(p: _Planting) -> None:
 def _optimizer(p: _Planting) -> None:
     """Of a trainer, and slow enough to be felt in a short phase."""
     rank, share = p.whole(0, p.ranks - servers_of(p.layout)), round(p.uniform(0.1, 0.4), 2)
-    p.add({rank}, speed=share, phase="optimizer")
-    p.fault({rank}, phase="optimizer", share=share)
+    p.computes(rank, [], "optimizer", speed=share)
 
 
 def _late_start(p: _Planting) -> None:
@@ -271,8 +265,7 @@ def _clock(p: _Planting) -> None:
 
 def _no_core(p: _Planting) -> None:
     steps, share = p.since(), round(p.uniform(0.3, 0.8), 2)
-    p.add({p.rank}, steps, core=share)
-    p.fault({p.rank}, "no core", steps=steps, share=share)
+    p.computes(p.rank, steps, core=share)
 
 
 def _mixed(p: _Planting) -> None:
@@ -323,12 +316,8 @@ def _two_adapters(p: _Planting) -> None:
     ways = [p.whole(0, 3), p.whole(0, 3)]
     if p.coin() and not ("pipeline" in p.layout and abs(one - other) == 2):
         shares, ways = shares[:1] * 2, ways[:1] * 2
-    rows = []
     for node, share, way in zip((one, other), shares, ways, strict=True):
-        rows.append([node, *((share, 1.0), (1.0, share), (share, share))[way]])
-        p.fault(nodes(p.layout)[node], "link", link="adapter", share=share,
-                alike=_either(p.layout, node), vague=_only_collectives(p.layout))
-    p.made["cluster"]["slow_adapters"] = rows
+        _slow_adapter(p, node, share, way)
 
 
 def _either(layout: str, node: int) -> list[set[int]]:

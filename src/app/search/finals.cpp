@@ -7,7 +7,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <limits>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -28,7 +28,6 @@ constexpr double kSurely = 1.5;  ///< halves of the interval: who is given up is
 
 struct Finalist {
   Judged judged;
-  double work = 0;  ///< of a step
   std::optional<Steps> steps;
   std::vector<double> seconds;  ///< by step
   StepParts parts;              ///< sums
@@ -86,25 +85,25 @@ class Contest {
  private:
   /// Fewer where a step is so much work that not even a few could be compared.
   void enter(const std::vector<Judged>& ranked, bool cad) {
+    constexpr double kStepWork = kWorkToDecide / 2 / static_cast<double>(kLeastSteps);
     std::size_t entered = 0;
     double best = 0;
     for (const Judged& judged : ranked) {
-      if (disaggregates(judged.candidate) != cad || entered == kOfAKind) continue;
+      if (disaggregates(judged.candidate) != cad) continue;
       if (best == 0) best = judged.seconds;
-      const double work = judged.work * static_cast<double>(kLeastSteps);
-      if (judged.seconds > kNear * best ||
-          (entered > 0 && entered_work_ + work > kWorkToDecide / 2)) {
+      const bool much = entered > 0 && work_of_step() + judged.work > kStepWork;
+      if (entered == kOfAKind || judged.seconds > kNear * best || much) {
+        rest_.push_back(judged);
         continue;
       }
-      all_.push_back({judged, judged.work, {}, {}, {}, 0});
+      all_.emplace_back().judged = judged;
       ++entered;
-      entered_work_ += work;
     }
   }
 
   double work_of_step() const {
     double work = 0;
-    for (const Finalist& one : all_) work += one.out() ? 0 : one.work;
+    for (const Finalist& one : all_) work += one.out() ? 0 : one.judged.work;
     return work;
   }
 
@@ -112,7 +111,7 @@ class Contest {
     const std::size_t number = one.seconds.size();
     if (!one.steps) one.steps.emplace(one.judged.candidate.to_run(given_), packer_, machine_);
     const SimulatedStep step = one.steps->run(static_cast<std::int64_t>(number));
-    work_ += one.work;
+    work_ += one.judged.work;
     one.judged.bytes = step.peak_bytes();
     one.judged.fullest = step.memory[step.fullest()].largest();
     if (limit_ > 0 && one.judged.bytes > limit_) {
@@ -166,36 +165,37 @@ class Contest {
     if (with != nullptr && without != nullptr) {
       found.cad = ratio_of(without->seconds, with->seconds);
     }
-    const auto faster = [](const Finalist* a, const Finalist* b) {
-      return a == nullptr ||
-             (b != nullptr && b->total(b->seconds.size()) < a->total(a->seconds.size()));
-    };
-    Finalist* first = faster(with, without) ? without : with;
-    for (Finalist& one : all_) {
+    if (with == nullptr && without == nullptr) return found;
+    const bool cad_wins =
+        without == nullptr || (with != nullptr && with->mean() <= without->mean());
+    const Finalist& first = cad_wins ? *with : *without;
+    for (const Finalist& one : all_) {
       if (one.too_large()) {
         found.too_large.push_back(one.judged);
-      } else if (first != nullptr && !one.seconds.empty()) {
-        const Finalist& rival = one.cad() == first->cad() ? *first : one.cad() ? *with : *without;
-        found.ranked.push_back(mean_of(one, rival, mean_of(rival, *first, first->mean()).seconds));
+      } else if (!one.seconds.empty()) {
+        const Finalist& rival = one.cad() ? *with : *without;
+        found.ranked.push_back(mean_of(one, rival, mean_of(rival, first, first.mean()).seconds));
       }
     }
     std::ranges::stable_sort(found.ranked, {}, &Judged::seconds);
+    std::ranges::stable_sort(rest_, {}, &Judged::seconds);
+    std::ranges::move(rest_, std::back_inserter(found.ranked));
     return found;
   }
 
-  /// @param rival  the best of its kind, whose mean is `rivals`: over the steps that they share
-  /// they
-  ///               differ by least chance
+  /// Over the steps that it shares with the best of its kind, from which it then differs by least
+  /// chance.
+  /// @param rivals  mean seconds of this one, `rival`
   static Judged mean_of(const Finalist& one, const Finalist& rival, double rivals) {
     const std::size_t shared = std::min(one.seconds.size(), rival.seconds.size());
-    const double mean = rivals * one.total(shared) / rival.total(shared);
-    const double scale = mean / one.total(one.seconds.size());
+    const auto steps = static_cast<double>(one.seconds.size());
     Judged judged = one.judged;
-    judged.seconds = mean;
+    judged.seconds = rivals * one.total(shared) / rival.total(shared);
     judged.steps = static_cast<int>(one.seconds.size());
+    const double scale = judged.seconds / one.mean() / steps;
     judged.parts = {one.parts.attention * scale, one.parts.imbalance * scale,
                     one.parts.dense * scale, one.parts.exposed * scale};
-    judged.attention_imbalance = one.imbalance / static_cast<double>(one.seconds.size());
+    judged.attention_imbalance = one.imbalance / steps;
     return judged;
   }
 
@@ -205,8 +205,8 @@ class Contest {
   std::int64_t limit_;
   const std::function<void(const std::string&)>& show_;
   std::vector<Finalist> all_;
+  std::vector<Judged> rest_;  ///< who is no finalist
   double work_ = 0;
-  double entered_work_ = 0;
 };
 
 }  // namespace
@@ -216,8 +216,7 @@ StepRatio ratio_of(std::span<const double> longer, std::span<const double> short
   const auto count = static_cast<double>(steps);
   double above = 0, below = 0;
   for (std::size_t i = 0; i < steps; ++i) above += longer[i], below += shorter[i];
-  StepRatio ratio{above / below, 0, std::numeric_limits<double>::infinity(),
-                  static_cast<int>(steps)};
+  StepRatio ratio{.value = above / below, .steps = static_cast<int>(steps)};
   if (steps < kLeastSteps) return ratio;
   double squares = 0;
   for (std::size_t i = 0; i < steps; ++i) {

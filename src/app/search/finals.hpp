@@ -25,7 +25,8 @@ StepRatio ratio_of(std::span<const double> longer, std::span<const double> short
 
 struct Finals {
   /// Best first; `seconds` are means over `steps`, of who was given up earlier by the steps that it
-  /// shares with the first. At the tolerance that a run would use.
+  /// shares with the best of its kind. At the tolerance that a run would use. Then who was no
+  /// finalist, by one step. Empty where no finalist is left.
   std::vector<Judged> ranked;
   std::vector<Judged> too_large;  ///< in a step after the first
   std::optional<StepRatio> cad;   ///< the best without cad over the best with it

@@ -146,14 +146,6 @@ class Search {
         compare_over_steps(run_, ranked_, packer_, machine_, limit_,
                            [&](const std::string& what) { progress_->show(seen(), what); });
     if (finals.ranked.empty()) return;
-    const auto took_part = [&](const Judged& judged) {
-      const auto same = [&](const Judged& other) {
-        return settings(other.candidate) == settings(judged.candidate);
-      };
-      return std::ranges::any_of(finals.ranked, same) ||
-             std::ranges::any_of(finals.too_large, same);
-    };
-    std::ranges::remove_copy_if(ranked_, std::back_inserter(finals.ranked), took_part);
     std::ranges::move(finals.too_large, std::back_inserter(large_));
     simulated_ -= static_cast<int>(finals.too_large.size());
     ranked_ = std::move(finals.ranked);

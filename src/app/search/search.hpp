@@ -56,7 +56,7 @@ struct Choice {
 
 /// With placement auto: of all candidates (candidates.hpp) that fit into run.memory or, where that
 /// is 0, into the machine's, the one with the least simulated time. Bounds (simulate::LeastTime)
-/// and estimates on a part of the first step (sample.hpp) say of which that step is simulated
+/// and estimates on a part of a typical step (sample.hpp) say of which that step is simulated
 /// whole: all that may be faster than the best, until kMostWork is done; the best of these are
 /// compared over more steps (finals.hpp). Otherwise the experiment's own, with its overlap decided.
 /// A function of its arguments alone: all ranks, on any host, choose the same.
@@ -70,7 +70,7 @@ Choice search_layout(const config::Experiment& experiment, const data::Packer& p
 inline constexpr double kMostWork = 9e7;
 /// And for the best with cad, or without, where none was worth it.
 inline constexpr double kWorkToCompare = 2e7;
-/// And for more steps than the first.
+/// And for more steps than one.
 inline constexpr double kWorkToDecide = 6e7;
 inline constexpr int kMostByMemory = 64;
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <limits>
 
 #include "app/predict/forecast.hpp"
 #include "app/train/step_report.hpp"
@@ -18,7 +17,6 @@ namespace cadenza::app {
 namespace {
 
 constexpr std::size_t kShown = 6;
-constexpr double kUnknown = std::numeric_limits<double>::infinity();
 constexpr std::size_t kTooLargeShown = 3;
 constexpr std::size_t kEstimatedShown = 3;
 constexpr const char* kRow =
@@ -213,7 +211,7 @@ std::string verdict(const SearchReport& report) {
   const auto without = std::ranges::find(report.ranked, false, disaggregates);
   if (with != report.ranked.end() && without != report.ranked.end()) {
     const StepRatio ratio =
-        report.cad.value_or(StepRatio{without->seconds / with->seconds, 0, kUnknown, 1});
+        report.cad.value_or(StepRatio{.value = without->seconds / with->seconds});
     return fmt::format(
         "cad is {:.2f} x as fast as the best without it ({}),\n        {} against {} of {},\n"
         "        {}\n",

@@ -2,6 +2,7 @@
 // What placement auto says of its search.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,8 +57,8 @@ double imbalance_of(const config::Experiment& e, const simulate::Result& step);
 struct StepRatio {
   double value = 1;
   double low = 0;
-  double high = 0;  ///< infinite where it is not known
-  int steps = 0;
+  double high = std::numeric_limits<double>::infinity();  ///< infinite: it is not known
+  int steps = 1;
 };
 
 struct SearchReport {
