@@ -140,10 +140,14 @@ def gains(seconds: np.ndarray, cases: np.ndarray) -> np.ndarray:
 
     @param seconds  (cases,) sums over the steps, of the cases of first_and_last()
     """
-    count = cases.shape[1]
-    alone = seconds[0] - seconds[1 : count + 1]
-    last = seconds[count + 2 :] - seconds[count + 1]
+    alone, last = alone_and_last(seconds, cases)
     return (alone + last) / 2
+
+
+def alone_and_last(seconds: np.ndarray, cases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What each repair saves as the only one, and after all others. @param seconds  see gains()"""
+    count = cases.shape[1]
+    return seconds[0] - seconds[1 : count + 1], seconds[count + 2 :] - seconds[count + 1]
 
 
 def first_and_last(count: int) -> np.ndarray:

@@ -124,9 +124,9 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
     many = len(row["members"]) > 1 and row["kind"] in ("ranks", "all")
     they = "the first" if beside_others else "they" if many else "it"
     if one.cause == LINK:
-        does, share_ = ((" and ".join(one.ends), one.share) if one.ends
-                        else ("reaches", min(link.share for link in one.links)))
-        return f"{they} {does} {'at ' * bool(one.ends)}{share_:.0%} of the usual rate"
+        if one.ends:
+            return f"{they} {' and '.join(one.ends)} at {one.share:.0%} of the usual rate"
+        return f"{they} reaches {min(link.share for link in one.links):.0%} of the usual rate"
     verbs = {SLOW: ("computes", "compute", "computed"), PAUSED: ("stood still",) * 3,
              INPUT: ("reads", "read", "read"), LATE_START: ("begins", "begin", "began")}
     verb = verbs.get(one.cause, ("has", "have", "had"))[2 if over else many]

@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 
 from cadenza.causes.patterns import IN_TURN, trend_of
-from cadenza.causes.repair import BETWEEN, PAUSED, SLOW, Trouble, first_and_last, gains, in_order
+from cadenza.causes.repair import (
+    BETWEEN, PAUSED, SLOW, Trouble, alone_and_last, first_and_last, gains, in_order,
+)
 from cadenza.causes.sentences import ALONE, Together, kind_and_name, sentence
 from cadenza.causes.troubles import MAIN, Facts, lost_by_phase, on_shared_cores
 from cadenza.words import share
@@ -93,14 +95,14 @@ def _repaired(troubles: Sequence[Trouble], replay: Callable) -> list[_Repaired]:
     count = len(troubles)
     if not count:
         return []
-    cases = first_and_last(count)
     if count == 1:
-        first, repaired = replay(troubles, cases[:2])
+        first, repaired = replay(troubles, first_and_last(1)[:2])
         return [_Repaired(troubles[0], *(float(first - repaired),) * 3)]
+    cases = first_and_last(count)
     seconds = replay(troubles, cases)
+    alone, last = alone_and_last(seconds, cases)
     order = np.argsort(-gains(seconds, cases), kind="stable")
     saved = -np.diff(replay(troubles, in_order(order)))
-    alone, last = seconds[0] - seconds[1 : count + 1], seconds[count + 2 :] - seconds[count + 1]
     return [_Repaired(troubles[i], float(s), float(alone[i]), float(last[i]))
             for i, s in zip(order, saved, strict=True)]
 
@@ -118,13 +120,15 @@ def _without_free_riders(
         parts += [(number, part) for part in each]
     if len(parts) == len(found):
         return list(found)
-    judged = _repaired([part for _, part in parts], replay)
-    least = max(WORTH * whole, _RIDES * sum(one.saved for one in judged))
-    needed = {id(one.trouble) for one in judged if max(one.alone, one.last) >= least}
+    cases = first_and_last(len(parts))
+    seconds = replay([part for _, part in parts], cases)
+    every = seconds[0] - seconds[len(parts) + 1]
+    worth = np.maximum(*alone_and_last(seconds, cases)) >= max(WORTH * whole, _RIDES * every)
     left = []
     for number, one in enumerate(found):
-        mine = [part for of, part in parts if of == number]
-        stay = {rank for part in mine if id(part) in needed or len(mine) == 1
+        mine = [(part, of_worth) for (of, part), of_worth in zip(parts, worth, strict=True)
+                if of == number]
+        stay = {rank for part, of_worth in mine if of_worth or len(mine) == 1
                 for rank in part.members}
         if stay:
             left.append(one if len(stay) == len(one.members) else _of_members(one, stay))

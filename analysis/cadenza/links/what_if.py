@@ -48,6 +48,7 @@ class Earlier:
 
     def __init__(self, graph: StepGraph, machine: Machine | None) -> None:
         self._graph, self._machine = graph, machine
+        self._groups: dict[tuple[Group, float], tuple[np.ndarray, np.ndarray]] = {}
 
     @cached_property
     def _wires(self) -> pd.DataFrame:
@@ -75,43 +76,41 @@ class Earlier:
                     if links or (own[:, number] != self._graph.own).any()
                     or (rest[:, number] != self._graph.rest).any()]
         if len(self._wires) and repaired:
-            self._turns([slow[number] for number in repaired], own[:, repaired], rest[:, repaired],
-                        by_event, repaired)
+            by_event[:, repaired] = self._in_turn([slow[number] for number in repaired],
+                                                  own[:, repaired], rest[:, repaired],
+                                                  by_event[:, repaired])
         return by_event[ends]
 
-    def _turns(
+    def _in_turn(
         self, slow: Sequence[Sequence[SlowLink]], own: np.ndarray, rest: np.ndarray,
-        by_event: np.ndarray, columns: list[int],
-    ) -> None:
-        """Adds what messages are earlier by once they have taken their turns at ports anew."""
+        by_event: np.ndarray,
+    ) -> np.ndarray:
+        """With what messages are earlier by once they have taken their turns at ports anew."""
         graph, frame, numbers = self._graph, self._wires, message_numbers(self._graph)
-        alone = np.stack([self._alone(links) for links in slow], axis=1)
+        event, of_event = numbers["event"].to_numpy(), numbers["message"].to_numpy()
+        alone = [np.where(share < 1, self._alone(share), frame["alone_ns"])
+                 for share in map(self._shares, slow)]
         took, message = frame["took"].to_numpy(), frame["message"].to_numpy()
-        collectives = by_event[:, columns].copy()
+        ports, found = Ports(frame, self._machine), by_event.copy()
         for _ in range(_ROUNDS):
-            transfer = graph.transfer[:, None] - by_event[graph.meetings.end_event][:, columns]
+            transfer = graph.transfer[:, None] - found[graph.meetings.end_event]
             ready = graph.ready_after(own, rest, transfer)[message]
-            saved = np.zeros((int(message.max()) + 1, len(columns)))
-            for case in range(len(columns)):
-                at = frame.assign(ready_ns=ready[:, case])
-                order = np.argsort(ready[:, case], kind="stable")
-                there = Ports(at.iloc[order], self._machine).there(alone[order, case])
-                saved[message[order], case] = took[order] - (there - ready[order, case])
-            before = by_event[np.ix_(numbers["event"], columns)]
-            now = collectives[numbers["event"]] + saved[numbers["message"]]
-            by_event[np.ix_(numbers["event"], columns)] = now
-            if np.abs(now - before).max() < _SETTLED * graph.seconds * 1e9:
+            saved = np.zeros((int(message.max()) + 1, len(slow)))
+            for case, mine in enumerate(alone):
+                there = ports.there(mine, ready[:, case])
+                saved[message, case] = took - (there - ready[:, case])
+            before, found[event] = found[event], by_event[event] + saved[of_event]
+            if np.abs(found[event] - before).max() < _SETTLED * graph.seconds * 1e9:
                 break
+        return found
 
-    def _alone(self, slow: Sequence[SlowLink]) -> np.ndarray:
-        """ns that each message takes at its ports with links at their usual rate."""
+    def _alone(self, share: np.ndarray) -> np.ndarray:
+        """ns that each message usually takes at its ports. @param share  _shares()"""
         frame = self._wires
-        share = self._shares(slow)
-        usual = frame["alone_ns"].to_numpy() * share
-        if self._machine is not None:
-            rate = self._machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]
-            usual = frame["bytes"].to_numpy() / rate * 1e9
-        return np.where(share < 1, usual, frame["alone_ns"])
+        if self._machine is None:
+            return frame["alone_ns"].to_numpy() * share
+        rate = self._machine.way(frame["sender"].to_numpy(), frame["receiver"].to_numpy())[1]
+        return frame["bytes"].to_numpy() / rate * 1e9
 
     def _shares(self, slow: Sequence[SlowLink]) -> np.ndarray:
         """Of the usual rate, by message; 1 where it is not known which link is slow."""
@@ -138,7 +137,10 @@ class Earlier:
             for group in link.groups:
                 shares[group] = min(link.share, shares.get(group, 1.0))
         for group, share in shares.items():
-            _save_collectives(self._graph, self._machine, share, group, by_event)
+            if (group, share) not in self._groups:
+                self._groups[group, share] = _collectives(self._graph, self._machine, share, group)
+            event, saved = self._groups[group, share]
+            by_event[event] = saved
         return by_event
 
 
@@ -148,11 +150,13 @@ def _goes_over(frame: pd.DataFrame, link: SlowLink) -> np.ndarray:
     return (frame["sender"].isin(own) & frame["receiver"].isin(own)).to_numpy()
 
 
-def _save_collectives(
-    graph: StepGraph, machine: Machine | None, link_share: float, group: Group,
-    by_event: np.ndarray,
-) -> None:
-    """@param link_share  of the usual rate, where the group's own times do not tell"""
+def _collectives(
+    graph: StepGraph, machine: Machine | None, link_share: float, group: Group
+) -> tuple[np.ndarray, np.ndarray]:
+    """The events of a group's collectives, and by how many ns their data would be there earlier.
+
+    @param link_share  of the usual rate, where the group's own times do not tell
+    """
     frame = group_collectives(graph, machine)
     frame = frame[of_group(frame, group)]
     taken = frame["end_ns"] - frame["begin_ns"]
@@ -168,7 +172,7 @@ def _save_collectives(
     members = collective_members(graph.lanes.events, graph.ranks)
     by_number = pd.Series(saved.to_numpy(), index=frame["collective"])
     mine = members[members["collective"].isin(by_number.index)]
-    by_event[mine["event"]] = by_number.reindex(mine["collective"]).to_numpy()
+    return mine["event"].to_numpy(), by_number.reindex(mine["collective"]).to_numpy()
 
 
 def _sums_in_turn(

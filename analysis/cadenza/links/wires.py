@@ -118,24 +118,32 @@ class Ports:
 
     def alone(self, there: np.ndarray) -> np.ndarray:
         """ns that each message, which was there at `there` (ns), took at its ports: (messages,)"""
-        return self._walk(there, lambda over, begins: (max(over - begins, 0.0), over))[0]
+        return self._walk(there, self._ready,
+                          lambda over, begins: (max(over - begins, 0.0), over))[0]
 
-    def there(self, alone: np.ndarray) -> np.ndarray:
-        """When each message is there, ns, if it takes `alone` (ns) at its ports: (messages,)"""
-        return self._walk(alone, lambda taken, begins: (taken, begins + taken))[1]
+    def there(self, alone: np.ndarray, ready: np.ndarray | None = None) -> np.ndarray:
+        """When each message is there, ns, if it takes `alone` (ns) at its ports: (messages,)
 
-    def _walk(self, given: np.ndarray, taken: Callable) -> tuple[np.ndarray, np.ndarray]:
+        @param ready  ns, where they could move at other times: so in another order
+        """
+        ready = self._ready if ready is None else ready
+        return self._walk(alone, ready, lambda taken, begins: (taken, begins + taken))[1]
+
+    def _walk(
+        self, given: np.ndarray, ready: np.ndarray, taken: Callable
+    ) -> tuple[np.ndarray, np.ndarray]:
         """@param taken  (what is given of a message, when it begins to arrive) -> how long it
                       takes, when it is there
         @returns the same of all messages
         """
+        order = np.argsort(ready, kind="stable")
         out: dict[int, float] = {}  # since when each port is free
         into: dict[int, float] = {}
-        found = np.empty((len(self._ready), 2))
-        rows = zip(given.tolist(), self._ready.tolist(), self._out.tolist(), self._in.tolist(),
-                   self.latency.tolist(), strict=True)
-        for number, (value, ready, leave, arrive, latency) in enumerate(rows):
-            leaves = max(ready, out.get(leave, 0.0))
+        found = np.empty((len(ready), 2))
+        rows = zip(order.tolist(), *(part[order].tolist() for part in (
+            given, ready, self._out, self._in, self.latency)), strict=True)
+        for number, value, at, leave, arrive, latency in rows:
+            leaves = max(at, out.get(leave, 0.0))
             begins = max(leaves + latency, into.get(arrive, 0.0))
             took, over = taken(value, begins)
             out[leave], into[arrive] = leaves + took, over
