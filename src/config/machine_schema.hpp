@@ -73,6 +73,7 @@ void describe(Visitor& visit, ElementWise& work) {
   visit.key("loss", work.loss, kRateOrNone);
   visit.block("copies", work.copies);
   visit.block("slices", work.slices);
+  visit.block("streams", work.streams);
   visit.key("optimizer", work.optimizer, kRateOrNone);
 }
 

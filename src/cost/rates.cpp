@@ -145,10 +145,17 @@ double Links::collective(Collective what, double bytes, std::span<const Rank> gr
 namespace {
 
 double copy_seconds(const config::ElementWise& rates, double config::CopyRates::*direction,
-                    std::int64_t bytes, bool slices) {
-  double rate = slices ? rates.slices.*direction : 0.0;
-  if (rate == 0) rate = rates.copies.*direction;
-  if (rate == 0) rate = rates.bytes_per_second;
+                    std::int64_t bytes, Copied what) {
+  double rate = 0;
+  if (what == Copied::streams) {
+    rate = rates.streams.*direction;
+    // Memory is read once and written once, in order.
+    if (rate == 0) rate = rates.bytes_per_second / 2;
+  } else {
+    if (what == Copied::slices) rate = rates.slices.*direction;
+    if (rate == 0) rate = rates.copies.*direction;
+    if (rate == 0) rate = rates.bytes_per_second;
+  }
   return static_cast<double>(bytes) / rate;
 }
 
@@ -191,12 +198,12 @@ double Rates::product_seconds(const Product& product) const {
   return parts_->products.seconds(product);
 }
 
-double Rates::pack(std::int64_t bytes, bool slices) const {
-  return copy_seconds(parts_->machine.element_wise, &config::CopyRates::pack, bytes, slices);
+double Rates::pack(std::int64_t bytes, Copied what) const {
+  return copy_seconds(parts_->machine.element_wise, &config::CopyRates::pack, bytes, what);
 }
 
-double Rates::unpack(std::int64_t bytes, bool slices) const {
-  return copy_seconds(parts_->machine.element_wise, &config::CopyRates::unpack, bytes, slices);
+double Rates::unpack(std::int64_t bytes, Copied what) const {
+  return copy_seconds(parts_->machine.element_wise, &config::CopyRates::unpack, bytes, what);
 }
 
 Way Rates::way(Rank from, Rank to) const {

@@ -136,7 +136,7 @@ void Clock::start_operation(std::size_t i) {
     case Operation::receive:
       return start_receive(i);
     case Operation::send:
-      return run_for(i, costs_.pack(stream_bytes(runner)));
+      return run_for(i, costs_.pack(stream_bytes(runner), cost::Copied::streams));
     case Operation::reduce_layer:
       return post_layer(i);
     case Operation::reduce_gradients:

@@ -68,9 +68,9 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
     // Inputs leave from home and results arrive there; elsewhere rows hold only the message's
     // heads.
     const bool slices = planned.slices && sent != planned.results;
+    const cost::Copied what = slices ? cost::Copied::slices : cost::Copied::rows;
     copies.bytes += planned.bytes;
-    copies.seconds +=
-        sent ? costs_.pack(planned.bytes, slices) : costs_.unpack(planned.bytes, slices);
+    copies.seconds += sent ? costs_.pack(planned.bytes, what) : costs_.unpack(planned.bytes, what);
   }
   return copies;
 }
@@ -290,7 +290,7 @@ void Clock::end_receive(std::size_t i) {
   emit(runner, Activity::wait, runner.began, runner.now);
   emit(runner, Activity::message_in, runner.began, runner.now, bytes, 0,
        stream_flow(instruction.peer, runner.rank(), instruction.pass, stream.received++));
-  const double seconds = costs_.unpack(bytes);
+  const double seconds = costs_.unpack(bytes, cost::Copied::streams);
   const double unpacking = taken(runner, seconds);
   runner.times.copies += unpacking;
   emit(runner, Activity::unpack, runner.now, runner.now + unpacking, bytes);

@@ -59,7 +59,7 @@ struct PassRates {
   double backward = 0;
 };
 
-/// Bytes per second of copying rows into messages and back; 0: ElementWise::bytes_per_second.
+/// Bytes of a message per second of copying them into it and out of it.
 struct CopyRates {
   double pack = 0;
   double unpack = 0;
@@ -72,9 +72,10 @@ struct ElementWise {
   PassRates attention_outputs;  ///< norm, SwiGLU, residuals
   double attention_delta = 0;   ///< rowsum(dO * O)
   PassRates embedding;
-  double loss = 0;   ///< softmax, cross entropy; both passes together
-  CopyRates copies;  ///< per byte of the message
-  CopyRates slices;  ///< copies where messages have only some heads of rows; 0: as `copies`
+  double loss = 0;    ///< softmax, cross entropy; both passes together
+  CopyRates copies;   ///< rows of attention; 0: as bytes_per_second
+  CopyRates slices;   ///< some heads of rows; 0: as `copies`
+  CopyRates streams;  ///< residual streams between pipeline stages; 0: half of bytes_per_second
   double optimizer = 0;
 };
 

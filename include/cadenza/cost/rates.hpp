@@ -25,6 +25,13 @@ struct Way {
   bool between_nodes = false;
 };
 
+/// What a message holds, which decides how fast it is copied.
+enum class Copied : std::uint8_t {
+  rows,     ///< rows of an attention message, wherever they lie in a rank's memory
+  slices,   ///< some of the heads of rows
+  streams,  ///< the residual stream of a microbatch, one piece of memory
+};
+
 /// Work of making the index of sparse attention.
 struct IndexWork {
   double flops = 0;   ///< FLOPs of the products that give logits
@@ -55,10 +62,9 @@ class Rates {
 
   double product_seconds(const Product& product) const;
 
-  /// Seconds of copying rows into a message, and a message into rows.
-  /// @param slices  whether the rows have more heads than the message
-  double pack(std::int64_t bytes, bool slices = false) const;
-  double unpack(std::int64_t bytes, bool slices = false) const;
+  /// Seconds of copying `bytes` into a message, and from a message to their place.
+  double pack(std::int64_t bytes, Copied what = Copied::rows) const;
+  double unpack(std::int64_t bytes, Copied what = Copied::rows) const;
 
   Way way(Rank from, Rank to) const;
   int node_of(Rank rank) const;

@@ -33,8 +33,11 @@ constexpr const char* kPack = "pack";
 constexpr const char* kUnpack = "unpack";
 constexpr const char* kPackSlices = "pack slices";
 constexpr const char* kUnpackSlices = "unpack slices";
-constexpr std::array kMessages = {kLatency, kTransfer, kGather,     kSum,
-                                  kPack,    kUnpack,   kPackSlices, kUnpackSlices};
+constexpr const char* kPackStreams = "pack streams";
+constexpr const char* kUnpackStreams = "unpack streams";
+constexpr std::array kMessages = {kLatency,     kTransfer,     kGather,     kSum,
+                                  kPack,        kUnpack,       kPackSlices, kUnpackSlices,
+                                  kPackStreams, kUnpackStreams};
 
 std::string name_of(const Product& product) {
   return fmt::format("product {:.0f} x {:.0f} x {:.0f}", product.rows, product.columns,
@@ -231,6 +234,11 @@ void Calibration<Real>::measure_messages() {
   const std::vector<OperationTime> whole = run_steps<Real>(world_, world_, shared, kSteps);
   add_rate(kPack, bytes_per_second(world_, named(whole, "pack")));
   add_rate(kUnpack, bytes_per_second(world_, named(whole, "unpack")));
+  config::Experiment staged = one_rank(experiment_, rows_);
+  staged.parallel.pipeline = staged.model.layers = world_.size();
+  const std::vector<OperationTime> streams = run_steps<Real>(world_, world_, staged, kSteps);
+  add_rate(kPackStreams, bytes_per_second(world_, named(streams, "pack_stream")));
+  add_rate(kUnpackStreams, bytes_per_second(world_, named(streams, "unpack_stream")));
   if (shared.model.kv_heads % world_.size() != 0) return;
   shared.attention.placement = config::PlacementKind::ulysses;
   const std::vector<OperationTime> sliced = run_steps<Real>(world_, world_, shared, kSteps);
@@ -251,6 +259,7 @@ void Calibration<Real>::fit_messages() {
                            message_rate(kGather), message_rate(kSum)};
   machine_.element_wise.copies = {message_rate(kPack), message_rate(kUnpack)};
   machine_.element_wise.slices = {message_rate(kPackSlices), message_rate(kUnpackSlices)};
+  machine_.element_wise.streams = {message_rate(kPackStreams), message_rate(kUnpackStreams)};
 }
 
 #define CADENZA_INSTANTIATE(Real)                    \

@@ -17,6 +17,7 @@ namespace cadenza::simulate::test_costs {
 namespace {
 
 using config::Machine;
+using cost::Copied;
 using cost::count_tiles;
 using cost::ProductTime;
 using cost::tile_weight;
@@ -337,11 +338,18 @@ TEST(Operations, ReadAndWriteAtTheRateOfTheirPass) {
   machine.element_wise.copies = {5e8, 2.5e8};
   EXPECT_EQ(costs_of(machine).pack(1000), 2e-6);
   EXPECT_EQ(costs_of(machine).unpack(1000), 4e-6);
-  EXPECT_EQ(costs_of(machine).pack(1000, true), 2e-6);
+  EXPECT_EQ(costs_of(machine).pack(1000, Copied::slices), 2e-6);
   machine.element_wise.slices = {1e8, 2e8};
-  EXPECT_EQ(costs_of(machine).pack(1000, true), 1e-5);
-  EXPECT_EQ(costs_of(machine).unpack(1000, true), 5e-6);
+  EXPECT_EQ(costs_of(machine).pack(1000, Copied::slices), 1e-5);
+  EXPECT_EQ(costs_of(machine).unpack(1000, Copied::slices), 5e-6);
   EXPECT_EQ(costs_of(machine).pack(1000), 2e-6);
+  // A stream is one piece of memory: it is read and written in order, whatever rows cost.
+  EXPECT_EQ(costs_of(machine).pack(1000, Copied::streams), 2e-6);
+  machine.element_wise.copies = {1e6, 1e6};
+  EXPECT_EQ(costs_of(machine).unpack(1000, Copied::streams), 2e-6);
+  machine.element_wise.streams = {1e8, 5e7};
+  EXPECT_EQ(costs_of(machine).pack(1000, Copied::streams), 1e-5);
+  EXPECT_EQ(costs_of(machine).unpack(1000, Copied::streams), 2e-5);
 }
 
 TEST(Operations, UpdateOwnedParametersOnly) {
