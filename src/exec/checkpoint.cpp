@@ -112,10 +112,9 @@ void write_checkpoint(const config::Experiment& experiment, const program::Layou
           attempt([&] { writer->write(prefix + info.name, model::whole_shape(info), values); });
         });
   };
-  const auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters.values);
-  write("", values.data());
-  write(model::kFirstMomentPrefix, gradients.gather_moment(parameters.first_moment).data());
-  write(model::kSecondMomentPrefix, gradients.gather_moment(parameters.second_moment).data());
+  write("", gradients.gather_masters().data());
+  write(model::kFirstMomentPrefix, gradients.gather_owned(parameters.first_moment).data());
+  write(model::kSecondMomentPrefix, gradients.gather_owned(parameters.second_moment).data());
   attempt([&] {
     writer->write(estimates);
     writer->finish();

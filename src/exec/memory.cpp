@@ -68,7 +68,7 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   const bool trains = !step_shape.evaluates;
   if (!trains) owned = 0;
   memory.gradients += trains ? table.elements * sum : 0;
-  memory.optimizer += 2 * owned * sum;
+  memory.optimizer += model::optimizer_bytes(e.run.dtype, owned);
   memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned, trains);
   memory.activations += model::activation_bytes(
       e.model, part, {rows, program.buffers, e.run.device}, e.run.recompute, e.run.dtype);
@@ -145,7 +145,7 @@ std::int64_t table_positions(const config::Experiment& e) {
 
 std::string MemoryEstimate::largest() const {
   const std::array<std::pair<std::int64_t, const char*>, 6> kinds = {
-      {{parameters, "parameters, gradients and moments"},
+      {{parameters, "weights, gradients and optimizer"},
        {activations, "activations"},
        {attention, "attention workspace"},
        {communication - nccl, "message buffers"},

@@ -178,10 +178,13 @@ std::int64_t parameter_elements(const config::Model& m) {
 std::int64_t parameter_bytes(const config::Model& m, const ModelPart& part, config::Dtype dtype,
                              std::int64_t owned, bool gradients) {
   const auto [real, sum] = config::element_bytes(dtype);
-  // If the types are equal, the working copy is the values themselves.
-  const std::int64_t working = real == sum ? 0 : real;
-  const std::int64_t element = sum + working + (gradients ? sum : 0);
-  return make_parameter_table(m, part).elements * element + owned * 2 * sum;
+  return make_parameter_table(m, part).elements * (real + (gradients ? sum : 0)) +
+         optimizer_bytes(dtype, owned);
+}
+
+std::int64_t optimizer_bytes(config::Dtype dtype, std::int64_t owned) {
+  const auto [real, sum] = config::element_bytes(dtype);
+  return owned * (real == sum ? 2 : 3) * sum;  // two moments, and masters of rounded weights
 }
 
 std::int64_t activation_bytes(const config::Model& m, const ModelPart& part,

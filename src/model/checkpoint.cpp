@@ -401,7 +401,7 @@ void CheckpointReader::read_elements(const std::string& prefix, const ParameterT
 template <typename Real>
 void CheckpointReader::read(Parameters<Real>& parameters) const {
   const ParameterTable& table = parameters.table;
-  auto values = Kokkos::create_mirror_view(parameters.values);
+  std::vector<Accumulator<Real>> values(static_cast<std::size_t>(table.elements));
   auto first = Kokkos::create_mirror_view(parameters.first_moment);
   auto second = Kokkos::create_mirror_view(parameters.second_moment);
   read_elements("", table, {0, table.elements}, values.data());
@@ -411,10 +411,9 @@ void CheckpointReader::read(Parameters<Real>& parameters) const {
     read_elements(kSecondMomentPrefix, table, owned, second.data() + moment);
     moment += owned.size();
   }
-  Kokkos::deep_copy(parameters.values, values);
+  set_weights(parameters, values.data());
   Kokkos::deep_copy(parameters.first_moment, first);
   Kokkos::deep_copy(parameters.second_moment, second);
-  round_working(parameters, {0, table.elements});
 }
 
 template void CheckpointReader::read(Parameters<float>&) const;

@@ -88,9 +88,10 @@ RowsByToken rows_by_token(std::span<const std::int32_t> tokens, Range vocab) {
   return sorted;
 }
 
-template <typename Sum>
-void embed(const Sum* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
-           std::int64_t width, Sum* x) {
+template <typename Real>
+void embed(const Real* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
+           std::int64_t width, Accumulator<Real>* x) {
+  using Sum = Accumulator<Real>;
   for_rows(
       "embed", rows, KOKKOS_LAMBDA(const Team& team, const std::int64_t row) {
         const std::int64_t token = tokens[row];
@@ -99,8 +100,8 @@ void embed(const Sum* table, Range vocab, const std::int32_t* tokens, std::int64
           for_columns(team, width, [=](const std::int64_t c) { to[c] = 0; });
           return;
         }
-        const Sum* from = table + (token - vocab.begin) * width;
-        for_columns(team, width, [=](const std::int64_t c) { to[c] = from[c]; });
+        const Real* from = table + (token - vocab.begin) * width;
+        for_columns(team, width, [=](const std::int64_t c) { to[c] = widen(from[c]); });
       });
 }
 
@@ -114,11 +115,14 @@ void embed_gradient(const Sum* dx, const TokenRuns& runs, Range rows, Range voca
          EmbedGradient<Sum>{dx, runs, rows, vocab, width, columns, items, dtable});
 }
 
-#define CADENZA_INSTANTIATE(Sum)                                                                 \
-  template void embed(const Sum*, Range, const std::int32_t*, std::int64_t, std::int64_t, Sum*); \
-  template void embed_gradient(const Sum*, const TokenRuns&, Range, Range, std::int64_t, Sum*);
+#define CADENZA_INSTANTIATE(Real)                                                          \
+  template void embed(const Real*, Range, const std::int32_t*, std::int64_t, std::int64_t, \
+                      Accumulator<Real>*);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
 #undef CADENZA_INSTANTIATE
+template void embed_gradient(const float*, const TokenRuns&, Range, Range, std::int64_t, float*);
+template void embed_gradient(const double*, const TokenRuns&, Range, Range, std::int64_t, double*);
 
 }  // namespace cadenza::model

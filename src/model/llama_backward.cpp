@@ -16,13 +16,13 @@ double Llama<Real>::loss(int buffer, Range rows, double scale, bool gradient) {
   const std::int64_t first = s.row * width;
   const std::int64_t norm = parameters_.table.final_norm;
   Sum* last = activations(buffer).last.data() + first;
-  rms_norm(residual(buffer, shape_.chunk_layers, s), last, value(norm), s.held, width,
+  rms_norm(residual(buffer, shape_.chunk_layers, s), last, weight(norm), s.held, width,
            model_.norm_eps, work_.normed.data(), work_.rstd_last.data());
   const double sum = head_loss(buffer, gather(work_.normed.data(), s), scale, s,
                                partial(work_.dnormed.data()), gradient);
   if (!gradient) return sum;
   reduce(work_.dnormed.data(), s);
-  rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), value(norm)},
+  rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), weight(norm)},
                           {nullptr, work_.dx.data() + first, work_.rounded.data() + first, nullptr,
                            gradient_of(norm), work_.norm_partials.data()},
                           s.held, width);
@@ -137,13 +137,13 @@ void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
 }
 
 template <typename Real>
-void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight, const Span& s) {
+void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t norm, const Span& s) {
   const std::int64_t first = s.row * shape_.width;
   Sum* dx = work_.dx.data() + first;
   reduce(work_.dnormed.data(), s);
-  rms_norm_gradient<Real>({work_.dnormed.data(), x + first, rstd + s.row, value(weight)},
+  rms_norm_gradient<Real>({work_.dnormed.data(), x + first, rstd + s.row, weight(norm)},
                           {dx, dx, work_.rounded.data() + first, work_.normed.data(),
-                           gradient_of(weight), work_.norm_partials.data()},
+                           gradient_of(norm), work_.norm_partials.data()},
                           s.held, shape_.width);
 }
 

@@ -11,7 +11,7 @@ template <typename Real>
 void Llama<Real>::embed(int buffer, Range rows) {
   const Span s = span(rows);
   Sum* stream = activations(buffer, 0).input.data() + s.row * shape_.width;
-  model::embed(value(parameters_.table.embedding), shape_.vocab,
+  model::embed(weight(parameters_.table.embedding), shape_.vocab,
                activations(buffer).tokens.data() + s.begin, s.count, shape_.width, partial(stream));
   reduce(stream, s);
 }
@@ -34,7 +34,7 @@ void Llama<Real>::make_inputs(int buffer, int layer, const Sum* residual, const 
   const std::int64_t width = shape_.width;
   const int head_dim = static_cast<int>(model_.head_dim());
   Real* k = l.k.data() + s.begin * shape_.keys;
-  rms_norm(residual, l.input.data() + s.row * width, value(w.input_norm), s.held, width,
+  rms_norm(residual, l.input.data() + s.row * width, weight(w.input_norm), s.held, width,
            model_.norm_eps, work_.normed.data(), l.rstd1.data() + s.row);
   const Real* normed = gather(work_.normed.data(), s);
   project(normed, weight(w.q), s.count, width, shape_.queries,
@@ -90,7 +90,7 @@ template <typename Real>
 void Llama<Real>::make_gate_up(int buffer, int layer, const Sum* residual, const Span& s) {
   const LayerActivations<Real>& l = activations(buffer, layer);
   const LayerOffsets& w = offsets(layer);
-  rms_norm(residual, l.middle.data() + s.row * shape_.width, value(w.post_norm), s.held,
+  rms_norm(residual, l.middle.data() + s.row * shape_.width, weight(w.post_norm), s.held,
            shape_.width, model_.norm_eps, work_.normed.data(), l.rstd2.data() + s.row);
   // Gate and up are adjacent in the parameters: one product computes both.
   project(gather(work_.normed.data(), s), weight(w.gate), s.count, shape_.width, 2 * shape_.ffn,

@@ -27,7 +27,7 @@ struct Norm {
   using Sum = Accumulator<Real>;
   const Sum* residual;
   Sum* x;
-  const Sum* weight;
+  const Real* weight;
   std::int64_t width;
   double eps;
   Real* y;
@@ -39,9 +39,9 @@ struct Norm {
     const Sum inverse = static_cast<Sum>(1.0 / Kokkos::sqrt(mean + eps));
     Kokkos::single(Kokkos::PerTeam(team), [&]() { rstd[row] = inverse; });
     Real* out = y + row * width;
-    const Sum* scale = weight;
+    const Real* scale = weight;
     for_columns(team, width,
-                [=](const std::int64_t c) { narrow(in[c] * inverse * scale[c], out[c]); });
+                [=](const std::int64_t c) { narrow(in[c] * inverse * widen(scale[c]), out[c]); });
   }
 
   KOKKOS_FUNCTION double squares(const Team& team, Sum* in, std::int64_t row) const {
@@ -64,7 +64,7 @@ struct Norm {
 template <typename Real>
 struct NormGradient {
   using Sum = Accumulator<Real>;
-  NormInputs<Sum> in;
+  NormInputs<Real> in;
   NormGradients<Real> out;
   std::int64_t rows;
   std::int64_t width;
@@ -84,16 +84,16 @@ struct NormGradient {
   KOKKOS_FUNCTION void add_row(const Team& team, std::int64_t row, Sum* partial) const {
     const Sum* x = in.x + row * width;
     const Sum* dy = in.dy + row * width;
-    const Sum* weight = in.weight;
+    const Real* weight = in.weight;
     const double dot = sum_columns(team, width, [=](const std::int64_t c) {
-      return static_cast<double>(dy[c] * weight[c]) * static_cast<double>(x[c]);
+      return static_cast<double>(dy[c] * widen(weight[c])) * static_cast<double>(x[c]);
     });
     const Sum inverse = in.rstd[row];
     const Sum scale = static_cast<Sum>(dot / static_cast<double>(width)) * inverse * inverse;
     Sum* dx = out.dx + row * width;
     const auto gradient = [=](const std::int64_t c) {
       partial[c] += dy[c] * x[c] * inverse;
-      return inverse * (dy[c] * weight[c] - x[c] * scale);
+      return inverse * (dy[c] * widen(weight[c]) - x[c] * scale);
     };
     if (out.residual == nullptr) {
       for_columns(team, width, [=](const std::int64_t c) { dx[c] = gradient(c); });
@@ -109,20 +109,19 @@ struct NormGradient {
 
   KOKKOS_FUNCTION void normalise(const Team& team, std::int64_t row) const {
     const Sum* x = in.x + row * width;
-    const Sum* weight = in.weight;
+    const Real* weight = in.weight;
     const Sum inverse = in.rstd[row];
     Real* y = out.y + row * width;
     for_columns(team, width,
-                [=](const std::int64_t c) { narrow(x[c] * inverse * weight[c], y[c]); });
+                [=](const std::int64_t c) { narrow(x[c] * inverse * widen(weight[c]), y[c]); });
   }
 };
 
 }  // namespace
 
 template <typename Real>
-void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x,
-              const Accumulator<Real>* weight, std::int64_t rows, std::int64_t width, double eps,
-              Real* y, Accumulator<Real>* rstd) {
+void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x, const Real* weight,
+              std::int64_t rows, std::int64_t width, double eps, Real* y, Accumulator<Real>* rstd) {
   for_rows("rms_norm", rows, Norm<Real>{residual, x, weight, width, eps, y, rstd});
 }
 
@@ -131,7 +130,7 @@ std::int64_t norm_partials(std::int64_t rows, std::int64_t width) {
 }
 
 template <typename Real>
-void rms_norm_gradient(const NormInputs<Accumulator<Real>>& in, const NormGradients<Real>& out,
+void rms_norm_gradient(const NormInputs<Real>& in, const NormGradients<Real>& out,
                        std::int64_t rows, std::int64_t width) {
   const std::int64_t per_block = block_rows(rows);
   launch("rms_norm_gradient", teams(rows, per_block),
@@ -149,11 +148,11 @@ void rms_norm_gradient(const NormInputs<Accumulator<Real>>& in, const NormGradie
       });
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                                \
-  template void rms_norm(const Accumulator<Real>*, Accumulator<Real>*, const Accumulator<Real>*, \
-                         std::int64_t, std::int64_t, double, Real*, Accumulator<Real>*);         \
-  template void rms_norm_gradient(const NormInputs<Accumulator<Real>>&,                          \
-                                  const NormGradients<Real>&, std::int64_t, std::int64_t);
+#define CADENZA_INSTANTIATE(Real)                                                                 \
+  template void rms_norm(const Accumulator<Real>*, Accumulator<Real>*, const Real*, std::int64_t, \
+                         std::int64_t, double, Real*, Accumulator<Real>*);                        \
+  template void rms_norm_gradient(const NormInputs<Real>&, const NormGradients<Real>&,            \
+                                  std::int64_t, std::int64_t);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

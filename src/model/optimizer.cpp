@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <type_traits>
 
 #include "cadenza/model/layers.hpp"
 #include "model/vector_loops.hpp"
@@ -15,10 +16,21 @@ struct AdamwStep {
   double rate, beta1, beta2, correction1, correction2, eps, decay, scale;
 };
 
-/// Updates the parameters of `range` in one pass: weights, moments (which begin at `moment`) and
-/// rounded weights.
+/// Returns the masters of the elements from `element` on, which is number `owned` of those that the
+/// rank owns: if the types are equal, the weights are their own masters.
 template <typename Real>
-void update(const Parameters<Real>& p, Range range, std::int64_t moment, const AdamwStep& s) {
+Accumulator<Real>* masters_of(const Parameters<Real>& p, std::int64_t element, std::int64_t owned) {
+  if constexpr (std::is_same_v<Real, Accumulator<Real>>) {
+    return p.weights.data() + element;
+  } else {
+    return p.masters.data() + owned;
+  }
+}
+
+/// Updates the parameters of `range` in one pass: masters, moments and weights.
+/// @param owned  number of its first element among those that the rank owns
+template <typename Real>
+void update(const Parameters<Real>& p, Range range, std::int64_t owned, const AdamwStep& s) {
   using Sum = Accumulator<Real>;
   const Sum beta1 = static_cast<Sum>(s.beta1), beta2 = static_cast<Sum>(s.beta2);
   const Sum rest1 = static_cast<Sum>(1.0 - s.beta1), rest2 = static_cast<Sum>(1.0 - s.beta2);
@@ -26,11 +38,11 @@ void update(const Parameters<Real>& p, Range range, std::int64_t moment, const A
   const Sum root = static_cast<Sum>(1.0 / std::sqrt(s.correction2));
   const Sum eps = static_cast<Sum>(s.eps), scale = static_cast<Sum>(s.scale);
   const Sum keep = static_cast<Sum>(1.0 - s.rate * s.decay);
-  Sum* values = p.values.data() + range.begin;
-  Sum* first_moment = p.first_moment.data() + moment;
-  Sum* second_moment = p.second_moment.data() + moment;
+  Sum* masters = masters_of(p, range.begin, owned);
+  Sum* first_moment = p.first_moment.data() + owned;
+  Sum* second_moment = p.second_moment.data() + owned;
   const Sum* gradients = p.gradients.data() + range.begin;
-  Real* working = p.working.data() + range.begin;
+  Real* weights = p.weights.data() + range.begin;
   for_elements(
       "adamw", range.size(), KOKKOS_LAMBDA(const std::int64_t i) {
         const Sum g = gradients[i] * scale;
@@ -38,9 +50,9 @@ void update(const Parameters<Real>& p, Range range, std::int64_t moment, const A
         const Sum v = beta2 * second_moment[i] + rest2 * g * g;
         first_moment[i] = m;
         second_moment[i] = v;
-        const Sum value = values[i] * keep - size * m / (Kokkos::sqrt(v) * root + eps);
-        values[i] = value;
-        narrow(value, working[i]);  // the same element if the types are equal
+        const Sum value = masters[i] * keep - size * m / (Kokkos::sqrt(v) * root + eps);
+        masters[i] = value;
+        narrow(value, weights[i]);  // the same element if the types are equal
       });
 }
 

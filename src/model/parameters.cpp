@@ -83,41 +83,61 @@ LayerOffsets add_matrices(TableBuilder& builder, const config::Model& model,
   return offsets;
 }
 
-/// Allocates values, gradients and moments, all zero.
+/// Allocates weights, gradients and what the optimizer keeps, all zero.
 template <typename Real>
 void allocate_arrays(Parameters<Real>& p, bool gradients, MemoryLedger& ledger) {
   using Sum = Accumulator<Real>;
   const std::int64_t count = p.table.elements;
   std::int64_t owned = 0;
   for (const Range& range : p.owned) owned += range.size();
-  p.values = allocate<Sum>(ledger, MemoryKind::parameters, "parameters", count);
-  if constexpr (std::is_same_v<Real, Sum>) {
-    p.working = p.values;
-  } else {
-    p.working = allocate<Real>(ledger, MemoryKind::parameters, "working", count);
+  p.weights = allocate<Real>(ledger, MemoryKind::parameters, "weights", count);
+  if (!std::is_same_v<Real, Sum>) {
+    p.masters = allocate<Sum>(ledger, MemoryKind::optimizer, "master_weights", owned);
   }
   p.gradients = allocate<Sum>(ledger, MemoryKind::gradients, "gradients", gradients ? count : 0);
   p.first_moment = allocate<Sum>(ledger, MemoryKind::optimizer, "first_moment", owned);
   p.second_moment = allocate<Sum>(ledger, MemoryKind::optimizer, "second_moment", owned);
 }
 
-/// Initialises a block: each element of a matrix by its index in the whole, a vector to ones.
-template <typename Sum>
-void initialise(const ParameterInfo& info, std::uint64_t seed, Sum* values) {
+/// Initialises elements of a block: those of a matrix by their index in the whole, of a vector to
+/// ones.
+/// @param elements  of the block
+/// @param to  where the first of them goes; weights or masters
+template <typename Sum, typename To>
+void initialise(const ParameterInfo& info, std::uint64_t seed, Range elements, To* to) {
   if (!info.is_matrix()) {
     for_elements(
-        "initialise_ones", info.count(), KOKKOS_LAMBDA(const std::int64_t i) { values[i] = 1; });
+        "initialise_ones", elements.size(),
+        KOKKOS_LAMBDA(const std::int64_t i) { narrow(Sum(1), to[i]); });
     return;
   }
   const std::uint64_t stream = Hasher().add(info.name).value();
   const std::int64_t columns = info.columns, whole_columns = info.whole_columns;
-  const std::int64_t first = info.row_begin * whole_columns + info.column_begin;
+  const std::int64_t corner = info.row_begin * whole_columns + info.column_begin;
+  const std::int64_t first = elements.begin;
   for_elements(
-      "initialise_matrix", info.count(), KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t index = first + i / columns * whole_columns + i % columns;
-        values[i] = static_cast<Sum>(
-            kInitialDeviation * random_normal(seed, stream, static_cast<std::uint64_t>(index)));
+      "initialise_matrix", elements.size(), KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t row = (first + i) / columns, column = (first + i) % columns;
+        const std::int64_t index = corner + row * whole_columns + column;
+        const double value =
+            kInitialDeviation * random_normal(seed, stream, static_cast<std::uint64_t>(index));
+        narrow(static_cast<Sum>(value), to[i]);
       });
+}
+
+/// Initialises the masters of the owned elements.
+template <typename Sum>
+void initialise_masters(const ParameterTable& table, std::uint64_t seed,
+                        const std::vector<Range>& owned, Sum* masters) {
+  for (const Range& range : owned) {
+    for (const ParameterInfo& info : table.entries) {
+      const Range mine = intersect(range, {info.offset, info.offset + info.count()});
+      if (mine.empty()) continue;
+      initialise<Sum>(info, seed, {mine.begin - info.offset, mine.end - info.offset},
+                      masters + mine.begin - range.begin);
+    }
+    masters += range.size();
+  }
 }
 
 }  // namespace
@@ -170,23 +190,32 @@ template <typename Real>
 Parameters<Real> make_parameters(const config::Model& model, const ModelPart& part,
                                  std::uint64_t seed, MemoryLedger& ledger,
                                  const std::vector<Range>& owned, bool gradients) {
+  using Sum = Accumulator<Real>;
   Parameters<Real> parameters;
   parameters.table = make_parameter_table(model, part);
   parameters.owned = owned;
   allocate_arrays(parameters, gradients, ledger);
   for (const ParameterInfo& info : parameters.table.entries) {
-    initialise(info, seed, parameters.values.data() + info.offset);
+    initialise<Sum>(info, seed, {0, info.count()}, parameters.weights.data() + info.offset);
   }
-  round_working(parameters, {0, parameters.table.elements});
+  if (!std::is_same_v<Real, Sum>) {
+    initialise_masters(parameters.table, seed, owned, parameters.masters.data());
+  }
   return parameters;
 }
 
 template <typename Real>
-void round_working(Parameters<Real>& parameters, Range range) {
-  if constexpr (!std::is_same_v<Real, Accumulator<Real>>) {
-    round(parameters.values.data() + range.begin, range.size(),
-          parameters.working.data() + range.begin);
+void set_weights(Parameters<Real>& parameters, const Accumulator<Real>* values) {
+  const auto weights = Kokkos::create_mirror_view(parameters.weights);
+  for (std::int64_t i = 0; i < parameters.table.elements; ++i) narrow(values[i], weights.data()[i]);
+  Kokkos::deep_copy(parameters.weights, weights);
+  if (std::is_same_v<Real, Accumulator<Real>>) return;
+  const auto masters = Kokkos::create_mirror_view(parameters.masters);
+  Accumulator<Real>* next = masters.data();
+  for (const Range& range : parameters.owned) {
+    next = std::copy_n(values + range.begin, range.size(), next);
   }
+  Kokkos::deep_copy(parameters.masters, masters);
 }
 
 template <typename Sum>
@@ -204,7 +233,7 @@ void place_block(const ParameterInfo& info, const Sum* block, Sum* whole) {
 #define CADENZA_INSTANTIATE(Real)                                                                  \
   template Parameters<Real> make_parameters(const config::Model&, const ModelPart&, std::uint64_t, \
                                             MemoryLedger&, const std::vector<Range>&, bool);       \
-  template void round_working(Parameters<Real>&, Range);
+  template void set_weights(Parameters<Real>&, const Accumulator<Real>*);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

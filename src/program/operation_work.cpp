@@ -59,7 +59,7 @@ OperationWork OperationShapes::work(const Instruction& instruction, Rank rank,
         }},
        {Operation::embed,  // a tensor rank reads the rows of its part of the vocabulary
         [](const Shapes& s, const Instruction&, Rank, double rows) -> OperationWork {
-          return {{}, rows * s.width_ * (1.0 + 1.0 / s.layout_.tensor()) * s.sum_};
+          return {{}, rows * s.width_ * (s.sum_ + s.element_ / s.layout_.tensor())};
         }},
        {Operation::embed_gradient,
         [](const Shapes& s, const Instruction&, Rank, double rows) -> OperationWork {

@@ -67,7 +67,7 @@ double Dense::gather_parameters(Rank rank) const {
   if (group.size() == 1) return 0;
   const double elements =
       layers_ * layer_elements() + program::table_elements(e_.model, layout_, rank);
-  return costs_.collective(Collective::all_gather, elements * bytes_.accumulator, group);
+  return costs_.collective(Collective::all_gather, elements * bytes_.element, group);
 }
 
 std::vector<Rank> Dense::tensor_group(Rank rank) const {

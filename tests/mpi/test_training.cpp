@@ -50,7 +50,7 @@ config::Experiment with_layout(const Layout& layout, int ranks) {
 template <typename Real>
 struct Curve {
   std::vector<double> losses;
-  std::vector<Accumulator<Real>> parameters;  ///< empty on dedicated servers
+  std::vector<Accumulator<Real>> weights;  ///< empty on dedicated servers
 };
 
 template <typename Real>
@@ -59,14 +59,16 @@ Curve<Real> train(const config::Experiment& experiment, comm::Communicator& worl
   Curve<Real> curve;
   for (int step = 0; step < steps; ++step) curve.losses.push_back(runner.run(step).loss);
   if (const auto* p = runner.executor.parameters()) {
-    curve.parameters = cadenza::testing::download(p->values);
+    for (const Real weight : cadenza::testing::download(p->weights)) {
+      curve.weights.push_back(static_cast<Accumulator<Real>>(weight));
+    }
   }
   return curve;
 }
 
 template <typename Real>
 void expect_every_layout_trains_like_one_rank(int steps, double loss_tolerance,
-                                              double parameter_tolerance) {
+                                              double weight_tolerance) {
   const auto self = comm::make_self();
   const Curve<Real> reference =
       train<Real>(with_layout({config::PlacementKind::colocated, 0}, 1), *self, steps);
@@ -79,8 +81,8 @@ void expect_every_layout_trains_like_one_rank(int steps, double loss_tolerance,
                   loss_tolerance * reference.losses[step])
           << "step " << step;
     }
-    for (std::size_t i = 0; i < curve.parameters.size(); ++i) {
-      ASSERT_NEAR(curve.parameters[i], reference.parameters[i], parameter_tolerance) << i;
+    for (std::size_t i = 0; i < curve.weights.size(); ++i) {
+      ASSERT_NEAR(curve.weights[i], reference.weights[i], weight_tolerance) << i;
     }
   }
 }
@@ -105,6 +107,31 @@ TEST(Training, EveryLayoutTrainsLikeOneRankInBfloat16) {
   // element by about the learning rate a step, whatever its gradient: by twice that, at most, two
   // elements drift apart.
   expect_every_layout_trains_like_one_rank<bfloat16>(kSteps, 0x1p-8 / 4, 2 * kSteps * 3e-3);
+}
+
+template <typename Real>
+void expect_shards_train_like_whole_state(double loss_tolerance, double weight_tolerance) {
+  const auto world = comm::make_world();
+  config::Experiment e = with_layout({config::PlacementKind::colocated, 0}, world->size());
+  if (12 % world->size() != 0) GTEST_SKIP() << "no batch for " << world->size() << " ranks";
+  const Curve<Real> whole = train<Real>(e, *world, 3);
+  e.parallel.shard = config::Shard::optimizer;
+  const Curve<Real> shards = train<Real>(e, *world, 3);
+  for (std::size_t step = 0; step < whole.losses.size(); ++step) {
+    EXPECT_NEAR(shards.losses[step], whole.losses[step], loss_tolerance * whole.losses[step]);
+  }
+  for (std::size_t i = 0; i < whole.weights.size(); ++i) {
+    ASSERT_NEAR(shards.weights[i], whole.weights[i], weight_tolerance) << i;
+  }
+}
+
+// Two ranks add in one order, more in that of the collective: a sum of gradients then rounds to
+// its neighbour, which moves a rounded weight by one unit in its last of 8 bits at most.
+TEST(Training, ShardsOfTheOptimizerTrainLikeWholeState) {
+  expect_shards_train_like_whole_state<double>(1e-12, 1e-9);
+  if (!kernels::supports_bfloat16()) return;
+  const bool two = comm::make_world()->size() == 2;
+  expect_shards_train_like_whole_state<bfloat16>(two ? 1e-6 : 1e-3, two ? 1e-6 : 6 * 3e-3);
 }
 
 /// A step that is odd: trains like one rank all the same, and leaves finite numbers.

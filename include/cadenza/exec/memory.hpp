@@ -19,14 +19,14 @@ std::int64_t table_positions(const config::Experiment& experiment);
 
 /// Bytes of a rank by purpose, as in the memory ledger.
 struct MemoryEstimate {
-  std::int64_t parameters = 0;  ///< with gradients and optimizer moments
+  std::int64_t parameters = 0;  ///< with gradients and optimizer
   std::int64_t activations = 0;
   std::int64_t attention = 0;      ///< workspace of foreign rows, rotation table
   std::int64_t communication = 0;  ///< message buffers, buffers of NCCL
   std::int64_t nccl = 0;           ///< NCCL's part of `communication`: an upper bound
   std::int64_t other = 0;          ///< of libraries on a device
   std::int64_t gradients = 0;      ///< gradients' part of `parameters`
-  std::int64_t optimizer = 0;      ///< moments' part of `parameters`
+  std::int64_t optimizer = 0;      ///< master weights' and moments' part of `parameters`
   std::int64_t total() const {
     return parameters + activations + attention + communication + other;
   }

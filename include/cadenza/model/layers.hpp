@@ -22,17 +22,17 @@ namespace cadenza::model {
 /// Computes x += residual (unless null), then y[t] = x[t] * rstd[t] * weight with rstd[t] = 1 /
 /// sqrt(mean(x[t]^2) + eps), the sum in double. residual, x, y [T, C]; rstd [T].
 template <typename Real>
-void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x,
-              const Accumulator<Real>* weight, std::int64_t rows, std::int64_t width, double eps,
-              Real* y, Accumulator<Real>* rstd);
+void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x, const Real* weight,
+              std::int64_t rows, std::int64_t width, double eps, Real* y, Accumulator<Real>* rstd);
 
 /// Inputs of rms_norm_gradient.
-template <typename Sum>
+template <typename Real>
 struct NormInputs {
-  const Sum* dy = nullptr;      ///< [T, C]
-  const Sum* x = nullptr;       ///< [T, C]
-  const Sum* rstd = nullptr;    ///< [T]
-  const Sum* weight = nullptr;  ///< [C]
+  using Sum = Accumulator<Real>;
+  const Sum* dy = nullptr;       ///< [T, C]
+  const Sum* x = nullptr;        ///< [T, C]
+  const Sum* rstd = nullptr;     ///< [T]
+  const Real* weight = nullptr;  ///< [C]
 };
 
 /// Outputs of rms_norm_gradient.
@@ -49,7 +49,7 @@ struct NormGradients {
 
 /// Computes the gradient of rms_norm from `in` into `out`.
 template <typename Real>
-void rms_norm_gradient(const NormInputs<Accumulator<Real>>& in, const NormGradients<Real>& out,
+void rms_norm_gradient(const NormInputs<Real>& in, const NormGradients<Real>& out,
                        std::int64_t rows, std::int64_t width);
 
 /// Returns the size of rms_norm_gradient's scratch in elements: it sums over blocks of rows that do
@@ -67,9 +67,9 @@ void swiglu_gradient(Real* gate_up, std::int64_t rows, std::int64_t width, Real*
 
 /// Looks up rows of a table that holds `vocab` of the whole vocabulary: x[t] = table[tokens[t] -
 /// vocab.begin], zero for other tokens. table [vocab, C], x [T, C].
-template <typename Sum>
-void embed(const Sum* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
-           std::int64_t width, Sum* x);
+template <typename Real>
+void embed(const Real* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
+           std::int64_t width, Accumulator<Real>* x);
 
 /// Rows of a microbatch whose tokens are in `vocab`, in token order: the rows of the i-th distinct
 /// token, in their own order, are rows[begins[i], begins[i + 1]).

@@ -162,8 +162,7 @@ class Llama {
     return activations(buffer).layers[at(in_chunk(layer))];
   }
   const LayerOffsets& offsets(int layer) const { return parameters_.table.layers[at(layer)]; }
-  const Sum* value(std::int64_t offset) const { return parameters_.values.data() + offset; }
-  const Real* weight(std::int64_t offset) const { return parameters_.working.data() + offset; }
+  const Real* weight(std::int64_t offset) const { return parameters_.weights.data() + offset; }
   Sum* gradient_of(std::int64_t offset) { return parameters_.gradients.data() + offset; }
   bool keeps_layers() const { return recompute_ != config::Recompute::layer; }
 

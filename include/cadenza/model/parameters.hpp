@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of the transformer and their optimizer: one flat array each for values, gradients and
-// moments, and a table that names their parts as Hugging Face's Llama does.
+// Parameters of the transformer and their optimizer: one flat array each for weights, gradients and
+// what the optimizer keeps, and a table that names their parts as Hugging Face's Llama does.
 #pragma once
 
 #include <cstdint>
@@ -66,10 +66,11 @@ struct Parameters {
   using Sum = Accumulator<Real>;
   ParameterTable table;
   std::vector<Range> owned;  ///< ranges of the flat arrays that this rank updates, in order
-  Array<Sum> values;
-  Array<Real> working;  ///< values rounded to Real; `values` itself if the types are equal
-  Array<Sum> gradients;
-  Array<Sum> first_moment;  ///< of the owned elements, one range after another
+  Array<Real> weights;       ///< all elements, as the model reads them
+  Array<Sum> gradients;      ///< of all elements
+  // Of the owned elements, one range after another:
+  Array<Sum> masters;  ///< the weights before rounding; none if the types are equal
+  Array<Sum> first_moment;
   Array<Sum> second_moment;
 };
 
@@ -82,10 +83,10 @@ Parameters<Real> make_parameters(const config::Model& model, const ModelPart& pa
                                  std::uint64_t seed, MemoryLedger& ledger,
                                  const std::vector<Range>& owned, bool gradients = true);
 
-/// Rounds the values of `range` to `working`, after they were written from outside; updates do it
-/// themselves.
+/// Sets all weights, and the masters of those that are owned.
+/// @param values  of all elements, in host memory
 template <typename Real>
-void round_working(Parameters<Real>& parameters, Range range);
+void set_weights(Parameters<Real>& parameters, const Accumulator<Real>* values);
 
 /// Copies a rank's block into the whole parameter, both in host memory.
 template <typename Sum>
@@ -103,8 +104,8 @@ double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std:
 template <typename Real>
 double squared_gradient_norm(const Parameters<Real>& parameters);
 
-/// Updates the owned elements with gradients scaled by min(1, clip / norm): values, moments and the
-/// working copy in one pass. Decay acts on matrices only.
+/// Updates the owned elements with gradients scaled by min(1, clip / norm): masters, moments and
+/// weights in one pass. Decay acts on matrices only.
 /// @param norm  global L2 norm of the gradients
 /// @param step  from 0 (bias correction uses step + 1)
 template <typename Real>

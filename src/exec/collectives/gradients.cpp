@@ -2,6 +2,7 @@
 #include "exec/collectives/gradients.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace cadenza::exec {
 
@@ -21,10 +22,10 @@ std::span<T> elements_of(T* data, Range range) {
 }
 
 /// Bytes of each rank's part of a bucket.
-template <typename Sum>
+template <typename T>
 std::vector<std::int64_t> byte_counts(const GradientShards::Bucket& bucket) {
   std::vector<std::int64_t> bytes = bucket.counts;
-  for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(Sum));
+  for (std::int64_t& count : bytes) count *= static_cast<std::int64_t>(sizeof(T));
   return bytes;
 }
 
@@ -125,18 +126,17 @@ void GradientReducer<Real>::gather_parameters() {
   if (replicas_.size() == 1) return;
   for (std::size_t index = 0; index < posted_ns_.size(); ++index) {
     const GradientShards::Bucket& bucket = shares_.buckets()[index];
-    const std::span<const Sum> mine = elements_of(parameters_.values.data(), bucket.of(rank()));
-    const std::span<Sum> all = elements_of(parameters_.values.data(), bucket.elements);
-    replicas_.post_all_gather_v(std::as_bytes(mine), byte_counts<Sum>(bucket),
+    const std::span<const Real> mine = elements_of(parameters_.weights.data(), bucket.of(rank()));
+    const std::span<Real> all = elements_of(parameters_.weights.data(), bucket.elements);
+    replicas_.post_all_gather_v(std::as_bytes(mine), byte_counts<Real>(bucket),
                                 std::as_writable_bytes(all), static_cast<int>(index));
     replicas_.wait(static_cast<int>(index));
-    model::round_working(parameters_, bucket.elements);
   }
 }
 
 template <typename Real>
-std::vector<Accumulator<Real>> GradientReducer<Real>::gather_moment(const Array<Sum>& moment) {
-  const auto owned = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, moment);
+std::vector<Accumulator<Real>> GradientReducer<Real>::gather_owned(const Array<Sum>& of_owned) {
+  const auto owned = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, of_owned);
   std::vector<Sum> all(static_cast<std::size_t>(parameters_.table.elements));
   if (!shards_) {
     std::copy_n(owned.data(), all.size(), all.begin());
@@ -157,6 +157,17 @@ std::vector<Accumulator<Real>> GradientReducer<Real>::gather_moment(const Array<
     replicas.wait(static_cast<int>(index));
   }
   return all;
+}
+
+template <typename Real>
+std::vector<Accumulator<Real>> GradientReducer<Real>::gather_masters() {
+  if constexpr (!std::is_same_v<Real, Sum>) {
+    return gather_owned(parameters_.masters);
+  } else {
+    const auto weights =
+        Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters_.weights);
+    return {weights.data(), weights.data() + weights.size()};
+  }
 }
 
 template class GradientReducer<bfloat16>;

@@ -37,8 +37,8 @@ struct Groups {
 // --- Sums of gradients ---
 
 // Sums gradients over the ranks that hold the same parameters, layer by layer while the backward
-// pass runs, and gathers updated parameters if every rank updates a share (ZeRO-1, arXiv
-// 1910.02054).
+// pass runs, and gathers updated weights if every rank updates a share (ZeRO-1, arXiv 1910.02054:
+// masters and moments are sharded, weights and gradients are whole).
 
 /// The shares of the flat arrays that each of `ranks` owns, bucket by bucket (every layer, then the
 /// rest): a bucket is cut into equal parts, in rank order.
@@ -77,10 +77,12 @@ class GradientReducer {
   void post_layer(int layer);
   /// Sums the gradients outside layers and completes all sums.
   void finish();
-  /// Gathers updated parameters from their owners.
+  /// Gathers updated weights from their owners.
   void gather_parameters();
-  /// Returns the moments of all elements, gathered from their owners, in host memory. Collective.
-  std::vector<Sum> gather_moment(const Array<Sum>& moment);
+  /// Returns the masters or a moment of all elements, gathered from their owners, in host memory.
+  /// Collective.
+  std::vector<Sum> gather_owned(const Array<Sum>& owned);
+  std::vector<Sum> gather_masters();
 
  private:
   int rank() const { return replicas_.rank(); }

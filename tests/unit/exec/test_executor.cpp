@@ -37,7 +37,7 @@ void expect_gradients_match_differences(const config::Experiment& experiment) {
   runner.run(0);
   const auto& parameters = *runner.executor.parameters();
   const std::vector<double> gradients = cadenza::testing::download(parameters.gradients);
-  const auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters.values);
+  const auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, parameters.weights);
   constexpr double kStep = 1e-5;
   for (const model::ParameterInfo& info : parameters.table.entries) {
     for (std::uint64_t sample = 0; sample < 3; ++sample) {
@@ -48,7 +48,7 @@ void expect_gradients_match_differences(const config::Experiment& experiment) {
       const double kept = values(at);
       const auto loss_at = [&](double value) {
         values(at) = value;
-        Kokkos::deep_copy(parameters.values, values);
+        Kokkos::deep_copy(parameters.weights, values);
         return runner.run(0).loss;
       };
       const double above = loss_at(kept + kStep);

@@ -52,11 +52,13 @@ class Piece {
     local_.kv_heads /= part.tensor_size;
     std::map<std::string, std::int64_t> offsets;
     for (const ParameterInfo& info : whole_table(model).entries) offsets[info.name] = info.offset;
+    std::vector<Sum> mine(static_cast<std::size_t>(parameters.table.elements));
     for (const ParameterInfo& info : parameters.table.entries) {
-      write_rows(take_block(info, values.data() + offsets.at(info.name)),
-                 parameters.values.data() + info.offset);
+      const Vector block = take_block(info, values.data() + offsets.at(info.name));
+      std::transform(block.begin(), block.end(), mine.begin() + info.offset,
+                     [](double value) { return static_cast<Sum>(value); });
     }
-    round_working(parameters, {0, parameters.table.elements});
+    set_weights(parameters, mine.data());
   }
 
   using Operations = std::vector<std::function<void()>>;

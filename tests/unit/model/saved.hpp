@@ -22,7 +22,7 @@ Parameters<Real> distinct_parameters(const config::Model& model) {
   std::mt19937_64 random(1);
   Parameters<Real> parameters = whole_parameters<Real>(model, 1, ledger);
   for (const auto& array :
-       std::array{parameters.values, parameters.first_moment, parameters.second_moment}) {
+       std::array{test::masters(parameters), parameters.first_moment, parameters.second_moment}) {
     auto values = normal(parameters.table.elements, random);
     if (array.data() == parameters.second_moment.data()) {
       for (auto& value : values) value = std::abs(value);
@@ -42,7 +42,7 @@ inline config::Experiment experiment_of(const config::Model& model) {
 template <typename Real, typename Write>
 void for_each_dataset(const Parameters<Real>& parameters, Write write) {
   for (const auto& [prefix, array] :
-       std::array{std::pair(std::string(), parameters.values),
+       std::array{std::pair(std::string(), test::masters(parameters)),
                   std::pair(std::string(kFirstMomentPrefix), parameters.first_moment),
                   std::pair(std::string(kSecondMomentPrefix), parameters.second_moment)}) {
     const auto values = testing::download(array);

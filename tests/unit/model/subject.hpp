@@ -99,8 +99,7 @@ struct Subject {
   }
 
   void set(const Vector& all) {
-    write_rows(all, parameters.values.data());
-    round_working(parameters, {0, parameters.table.elements});
+    set_weights(parameters, std::vector<Sum>(all.begin(), all.end()).data());
   }
 
   /// Forward and backward of one microbatch. @return the loss

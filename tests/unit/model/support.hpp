@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
@@ -69,6 +70,26 @@ auto on_one_thread(const F& f) {
 #pragma omp parallel num_threads(1)
   result = f();
   return result;
+}
+
+/// Those of all values that are in `owned`, one range after another.
+template <typename Sum>
+std::vector<Sum> owned_of(const std::vector<Sum>& values, const std::vector<Range>& owned) {
+  std::vector<Sum> mine;
+  for (const Range& range : owned) {
+    mine.insert(mine.end(), values.begin() + range.begin, values.begin() + range.end);
+  }
+  return mine;
+}
+
+/// The weights before rounding: all of a rank that owns all.
+template <typename Real>
+Array<Accumulator<Real>> masters(const Parameters<Real>& parameters) {
+  if constexpr (std::is_same_v<Real, Accumulator<Real>>) {
+    return parameters.weights;
+  } else {
+    return parameters.masters;
+  }
 }
 
 template <typename Real>

@@ -68,16 +68,7 @@ std::vector<Sum> picked(const ParameterTable& part, const ParameterTable& whole,
   return mine;
 }
 
-template <typename Sum>
-std::vector<Sum> owned_of(const std::vector<Sum>& values, const std::vector<Range>& owned) {
-  std::vector<Sum> mine;
-  for (const Range& range : owned) {
-    mine.insert(mine.end(), values.begin() + range.begin, values.begin() + range.end);
-  }
-  return mine;
-}
-
-/// A rank's part, and a share of the moments that begins and ends within rows.
+/// A rank's part, and a share of masters and moments that begins and ends within rows.
 template <typename Real>
 void expect_read(const ModelPart& part) {
   const TemporaryFolder folder;
@@ -98,11 +89,15 @@ void expect_read(const ModelPart& part) {
   const auto expected = [&](const auto& array) {
     return picked(mine.table, whole.table, testing::download(array));
   };
-  EXPECT_EQ(testing::download(mine.values), expected(whole.values));
-  EXPECT_EQ(testing::download(mine.first_moment), owned_of(expected(whole.first_moment), owned));
-  EXPECT_EQ(testing::download(mine.second_moment), owned_of(expected(whole.second_moment), owned));
-  EXPECT_EQ(test::download_double(mine.working),
-            test::rounded_to<Real>(test::download_double(mine.values)));
+  EXPECT_EQ(testing::download(mine.first_moment),
+            test::owned_of(expected(whole.first_moment), owned));
+  EXPECT_EQ(testing::download(mine.second_moment),
+            test::owned_of(expected(whole.second_moment), owned));
+  const auto values = expected(test::masters(whole));
+  EXPECT_EQ(test::download_double(mine.weights),
+            test::rounded_to<Real>({values.begin(), values.end()}));
+  if (std::is_same_v<Real, Accumulator<Real>>) return;
+  EXPECT_EQ(testing::download(mine.masters), test::owned_of(values, owned));
 }
 
 TEST(CheckpointReader, GivesEveryPartItsNumbers) {
@@ -123,8 +118,8 @@ TEST(CheckpointReader, ConvertsBetweenTypes) {
   MemoryLedger ledger;
   auto read = test::whole_parameters<double>(model, 1, ledger);
   CheckpointReader(folder / "step.h5").read(read);
-  EXPECT_EQ(testing::download(read.values),
-            testing::download(test::distinct_parameters<double>(model).values));
+  EXPECT_EQ(testing::download(test::masters(read)),
+            testing::download(test::masters(test::distinct_parameters<double>(model))));
 }
 
 /// A change of the model, and what it is refused with.
@@ -235,7 +230,7 @@ TEST(CheckpointReader, MissingMomentsAreRefused) {
   const TemporaryFolder folder;
   const auto parameters = test::distinct_parameters<float>(test::small_model(false));
   CheckpointWriter writer(folder / "step.h5", 1, test::experiment_of(test::small_model(false)));
-  const auto values = testing::download(parameters.values);
+  const auto values = testing::download(test::masters(parameters));
   for (const ParameterInfo& info : parameters.table.entries) {
     writer.write(info.name, whole_shape(info), values.data() + info.offset);
   }
@@ -361,7 +356,8 @@ std::vector<float> numbers_of(const std::string& path, const config::Model& mode
   checkpoint.require(model);
   checkpoint.read(parameters);
   std::vector<float> all{static_cast<float>(checkpoint.step())};
-  for (const auto& array : {parameters.values, parameters.first_moment, parameters.second_moment}) {
+  for (const auto& array :
+       {parameters.weights, parameters.first_moment, parameters.second_moment}) {
     const std::vector<float> part = testing::download(array);
     all.insert(all.end(), part.begin(), part.end());
   }

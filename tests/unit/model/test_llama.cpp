@@ -79,13 +79,15 @@ TEST_P(WholeModel, KernelsInTheSlotGiveTheSame) {
   expect_kernels_follow<float>(GetParam(), 200 * test::kRounding<float>);
 }
 
-/// Some forty arrays are rounded to 8 bits between a parameter and the loss: a handful of roundings
+/// The weights are those that bfloat16 holds; some forty arrays are rounded to 8 bits between a
+/// parameter and the loss: a handful of roundings
 /// where they add up as independent numbers do, times the conditioning of the two layers.
 TEST_P(WholeModel, Bfloat16FollowsDouble) {
   if (!kernels::supports_bfloat16()) GTEST_SKIP() << "no bfloat16 on this machine";
   constexpr double u = test::kRounding<bfloat16>;
   Subject<double> exact(test::small_model(GetParam()), 17, 5);
   Subject<bfloat16> subject(test::small_model(GetParam()), 17, 5);
+  exact.set(test::rounded_to<bfloat16>(exact.values));
   const TokenBatch batch = mixed_batch(6);
   const double expected = exact.run<ByDefinition>(batch, 0.5);
   EXPECT_NEAR(subject.run<ByDefinition>(batch, 0.5), expected, 2 * u * expected);

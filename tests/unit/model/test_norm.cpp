@@ -46,7 +46,8 @@ Norm reference_norm(const Vector& x, const Vector& weight, Shape shape) {
 template <typename Real>
 Norm run_norm(const Vector& x, const Vector& weight, Shape shape) {
   using Sum = Accumulator<Real>;
-  const auto in = upload_as<Sum>(x), w = upload_as<Sum>(weight);
+  const auto in = upload_as<Sum>(x);
+  const auto w = upload_as<Real>(weight);
   Array<Real> y("y", x.size());
   Array<Sum> rstd("rstd", static_cast<std::size_t>(shape.rows));
   rms_norm<Real>(nullptr, in.data(), w.data(), shape.rows, shape.width, kEps, y.data(),
@@ -65,7 +66,8 @@ template <typename Real>
 NormGradient run_norm_gradient(const Vector& dy, const Vector& x, const Vector& weight, Shape shape,
                                const NormGradient& start) {
   using Sum = Accumulator<Real>;
-  const auto grad = upload_as<Sum>(dy), in = upload_as<Sum>(x), w = upload_as<Sum>(weight);
+  const auto grad = upload_as<Sum>(dy), in = upload_as<Sum>(x);
+  const auto w = upload_as<Real>(weight);
   const auto rstd = upload_as<Sum>(run_norm<Sum>(x, weight, shape).rstd);
   const auto dx = upload_as<Sum>(start.dx), dweight = upload_as<Sum>(start.dweight);
   const Array<Real> rounded("rounded", x.size()), y("y", x.size());
@@ -91,7 +93,8 @@ void expect_norm_by_definition() {
   std::mt19937_64 random(1);
   for (const Shape shape : kShapes) {
     SCOPED_TRACE(::testing::Message() << shape.rows << " x " << shape.width);
-    const Vector x = normal(shape.rows * shape.width, random), w = normal(shape.width, random);
+    const Vector x = normal(shape.rows * shape.width, random);
+    const Vector w = test::rounded_to<Real>(normal(shape.width, random));
     const Norm expected = reference_norm(x, w, shape), got = run_norm<Real>(x, w, shape);
     // Two products and a rounded rstd; the sum itself is made in double. y is rounded to Real.
     const double relative =
@@ -223,7 +226,8 @@ TEST(RmsNorm, FloatGradientsFollowDouble) {
 TEST(RmsNorm, RoundedGradientsAreTheGradientsRounded) {
   std::mt19937_64 random(10);
   for (const Shape shape : kShapes) {
-    const Vector x = normal(shape.rows * shape.width, random), w = normal(shape.width, random);
+    const Vector x = normal(shape.rows * shape.width, random);
+    const Vector w = test::rounded_to<bfloat16>(normal(shape.width, random));
     const Vector dy = normal(shape.rows * shape.width, random);
     const NormGradient start{
         normal(shape.rows * shape.width, random), normal(shape.width, random), {}, {}};

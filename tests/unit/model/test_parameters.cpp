@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "cadenza/base/hash.hpp"
@@ -95,7 +96,7 @@ template <typename Real>
 std::map<std::string, Vector> values_by_name(const config::Model& model, std::uint64_t seed) {
   MemoryLedger ledger;
   const Parameters<Real> parameters = test::whole_parameters<Real>(model, seed, ledger);
-  const Vector all = test::download_double(parameters.values);
+  const Vector all = test::download_double(test::masters(parameters));
   std::map<std::string, Vector> values;
   for (const ParameterInfo& info : parameters.table.entries) {
     values[info.name] = {all.begin() + info.offset, all.begin() + info.offset + info.count()};
@@ -148,21 +149,34 @@ TEST(Parameters, FloatIsRoundedDouble) {
   }
 }
 
-TEST(Parameters, WorkingValuesAreTheValuesOrRounded) {
+TEST(Parameters, WeightsAreTheMastersRounded) {
   MemoryLedger ledger;
   const auto same = test::whole_parameters<float>(small_model(false), 3, ledger);
-  EXPECT_EQ(same.working.data(), same.values.data());
+  EXPECT_EQ(same.masters.size(), 0);
   auto rounded = test::whole_parameters<bfloat16>(small_model(false), 3, ledger);
-  const Vector values = test::download_double(rounded.values);
-  EXPECT_EQ(values, test::download_double(same.values));
-  EXPECT_EQ(test::download_double(rounded.working), test::rounded_to<bfloat16>(values));
-  test::write_rows(Vector(values.size(), 1 + 0x1p-9), rounded.values.data());
-  round_working(rounded, {3, 5});
-  Vector expected = test::rounded_to<bfloat16>(values);
-  expected[3] = expected[4] = 1.0;
-  EXPECT_EQ(test::download_double(rounded.working), expected);
-  round_working(rounded, {0, rounded.table.elements});
-  EXPECT_THAT(test::download_double(rounded.working), ::testing::Each(1.0));
+  const Vector values = test::download_double(rounded.masters);
+  EXPECT_EQ(values, test::download_double(same.weights));
+  EXPECT_EQ(test::download_double(rounded.weights), test::rounded_to<bfloat16>(values));
+  set_weights(rounded, std::vector<float>(values.size(), 1 + 0x1p-9f).data());
+  EXPECT_THAT(test::download_double(rounded.weights), ::testing::Each(1.0));
+  EXPECT_THAT(test::download_double(rounded.masters), ::testing::Each(1 + 0x1p-9));
+}
+
+TEST(Parameters, AShareHasMastersOfItsElementsAlone) {
+  MemoryLedger ledger;
+  const auto whole = test::whole_parameters<bfloat16>(small_model(false), 3, ledger);
+  const Vector all = test::download_double(whole.masters);
+  const std::int64_t elements = whole.table.elements;
+  const std::vector<Range> owned{{3, elements / 3}, {elements / 2, elements - 1}};
+  auto share = make_parameters<bfloat16>(small_model(false), whole_model(small_model(false)), 3,
+                                         ledger, owned);
+  EXPECT_EQ(test::download_double(share.weights), test::download_double(whole.weights));
+  EXPECT_EQ(test::download_double(share.masters), test::owned_of(all, owned));
+  Vector others(all.size());
+  std::iota(others.begin(), others.end(), 1.0);
+  set_weights(share, std::vector<float>(others.begin(), others.end()).data());
+  EXPECT_EQ(test::download_double(share.weights), test::rounded_to<bfloat16>(others));
+  EXPECT_EQ(test::download_double(share.masters), test::owned_of(others, owned));
 }
 
 /// Products read Q, K and V as one matrix, and gate and up as another.
@@ -248,7 +262,7 @@ TEST_P(Parts, BlocksMakeUpTheWholeModel) {
   for (const ModelPart& part : parts_of(stages, chunks, chunk_layers, tensor)) {
     MemoryLedger ledger;
     const auto parameters = make_parameters<double>(quarterable_model(), part, 7, ledger, {});
-    const Vector values = test::download_double(parameters.values);
+    const Vector values = test::download_double(parameters.weights);
     for (const ParameterInfo& info : parameters.table.entries) {
       EXPECT_EQ(info.whole_count(), static_cast<std::int64_t>(whole.at(info.name).size()));
       EXPECT_EQ(info.replicated, info.name.find("norm") != info.name.npos);
