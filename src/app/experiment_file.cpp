@@ -62,21 +62,25 @@ config::Experiment with_budgets(config::Experiment experiment) {
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides,
                                    config::HeadsOf heads) {
-  std::string text;
-  collectively(world, [&] {
-    if (world.rank() == 0) text = read_yaml(path, kExperiment);
-  });
-  text = comm::broadcast(world, text, 0);
-  const std::string host = comm::host_place(world).host;
+  std::string text, model, budgets;
   config::UnusedKeys unused;
   config::Experiment experiment;
-  std::string budgets;
   collectively(world, [&] {
-    experiment = shown(config::parse_experiment(text, path, overrides, &unused, heads));
-    if (world.rank() == 0) budgets = budgets_text(experiment);
+    if (world.rank() != 0) return;
+    text = read_yaml(path, kExperiment);
+    const auto read = [&](const std::string& file) {
+      return model = config::read_model_config(file);
+    };
+    experiment = shown(config::parse_experiment(text, path, overrides, &unused, heads, read));
+    budgets = budgets_text(experiment);
   });
-  budgets = comm::broadcast(world, budgets, 0);
+  for (std::string* file : {&text, &model, &budgets}) *file = comm::broadcast(world, *file, 0);
+  const std::string host = comm::host_place(world).host;
   collectively(world, [&] {
+    if (world.rank() != 0) {
+      const auto read = [&](const std::string&) { return model; };
+      experiment = shown(config::parse_experiment(text, path, overrides, nullptr, heads, read));
+    }
     if (!budgets.empty()) config::read_budgets(budgets, experiment);
     config::check_ranks(experiment, world.size());
     config::check_faults(experiment, 0, experiment.run.steps);

@@ -104,6 +104,7 @@ class Writer {
   void required(const char* name, const Field& field, const char*, const Spec&... spec) {
     key(name, field, spec...);
   }
+  void stand_in(const char*) {}
   template <typename Struct>
   void block(const char* name, Struct& fields) {
     text_ += fmt::format("{:{}}{}:\n", "", indent_, name);

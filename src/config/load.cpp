@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "config/check.hpp"
+#include "config/model_config.hpp"
 #include "config/value.hpp"
 #include "config/words.hpp"
 
@@ -13,8 +14,9 @@ namespace cadenza::config {
 namespace {
 
 /// The experiment of the file without overrides; nothing where it is invalid.
-std::optional<Experiment> alone(const Value& root) {
+std::optional<Experiment> alone(Value root, const ReadFile& read) {
   try {
+    resolve_model_config(root, read);
     check_keys<Experiment>(root);
     Experiment experiment = read_experiment(root);
     check_consistency(experiment, root);
@@ -28,12 +30,13 @@ std::optional<Experiment> alone(const Value& root) {
 
 Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides, UnusedKeys* unused,
-                            HeadsOf heads) {
+                            HeadsOf heads, const ReadFile& read) {
   Value root = parse_yaml(text, file);
   std::optional<Experiment> file_alone;
-  if (unused != nullptr && !overrides.empty()) file_alone = alone(root);
+  if (unused != nullptr && !overrides.empty()) file_alone = alone(root, read);
   // Overrides come before any value is read, as they may correct the file.
   for (const std::string& override : overrides) apply_override(root, override);
+  resolve_model_config(root, read);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);
   check_consistency(experiment, root, heads);

@@ -218,6 +218,8 @@ class Reader {
     key(name, field, spec...);
   }
 
+  void stand_in(const char*) {}
+
   template <typename Struct>
   void block(const char* name, Struct& fields) {
     const Value* value = find(name);

@@ -3,6 +3,7 @@
 // A visitor has
 //   key(name, field, spec...)                 a key with a default
 //   required(name, field, meaning, spec...)   a required key
+//   stand_in(name)                            a key that others have replaced before they are read
 //   block(name, struct)                       a nested block, which it describes in turn
 //   blocks(name, list of structs)             a list of blocks, empty by default
 #pragma once
@@ -99,6 +100,7 @@ void describe(Visitor& visit, Model& model) {
   visit.key("norm_eps", model.norm_eps, kPositive);
   visit.block("rope", model.rope);
   visit.key("tie_embeddings", model.tie_embeddings);
+  visit.stand_in("config");
 }
 
 template <typename Visitor>

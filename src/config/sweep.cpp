@@ -12,6 +12,7 @@
 
 #include "cadenza/base/text.hpp"
 #include "config/check.hpp"
+#include "config/model_config.hpp"
 #include "config/schema.hpp"
 #include "config/value.hpp"
 
@@ -364,12 +365,14 @@ Base parse_base(const std::string& text, const std::string& file) {
 }
 
 Experiment experiment_of(const SweepPoint& point, const Base& base,
-                         const std::vector<std::string>& overrides, UnusedKeys* unused) {
+                         const std::vector<std::string>& overrides, UnusedKeys* unused,
+                         const ReadFile& read) {
   Settings settings = point.settings;
   append(settings, overrides);
   const Shape shape = take_shape(settings);
   Value root = *base;
   for (const std::string& setting : settings) apply_override(root, setting);
+  resolve_model_config(root, read);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);
   if (shape.ranks) spread_ranks(experiment, *shape.ranks);

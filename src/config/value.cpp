@@ -103,6 +103,7 @@ class KeyList {
   void required(const char* name, Field& field, const char*, const Spec&...) {
     key(name, field);
   }
+  void stand_in(const char* name) { blocks_[current_].names.push_back(name); }
   template <typename Struct>
   void block(const char* name, Struct& fields) {
     const std::size_t outer = current_;

@@ -77,14 +77,17 @@ std::string located(const Place& place, const std::string& path, const std::stri
 // --- From YAML text to a tree (yaml.cpp, the only file that uses yaml-cpp) ---
 
 /// Parses the one document of `text`, which must be a block of keys.
+/// @param valid  describes it in messages
 /// @throws Error(usage): broken YAML, several documents, a list, a scalar, nothing, a key twice.
-Value parse_yaml(const std::string& text, const std::string& file);
+Value parse_yaml(const std::string& text, const std::string& file,
+                 const char* valid = "blocks of keys such as model:, data: and batch:");
 
 /// Parses the one document of `text`, which must be a list. @throws Error(usage)
 Value parse_yaml_list(const std::string& text, const std::string& file);
 
 /// Replaces the value at "key.path" by that of "key.path=value", and adds missing blocks on the
-/// way. Whether the key exists is checked later, as for keys of the file.
+/// way. Whether the key exists is checked later, as for keys of the file. A model.config replaces
+/// the whole block `model`.
 /// @throws Error(usage): no '=', an empty key, broken YAML, a path through something other than a
 /// block.
 void apply_override(Value& root, const std::string& argument);

@@ -293,9 +293,8 @@ Value& entry_of(Value& block, const std::string& name, const Place& place) {
 
 }  // namespace
 
-Value parse_yaml(const std::string& text, const std::string& file) {
-  return load_kind(text, file, Value::Kind::block,
-                   "blocks of keys such as model:, data: and batch:");
+Value parse_yaml(const std::string& text, const std::string& file, const char* valid) {
+  return load_kind(text, file, Value::Kind::block, valid);
 }
 
 Value parse_yaml_list(const std::string& text, const std::string& file) {
@@ -317,6 +316,9 @@ void apply_override(Value& root, const std::string& argument) {
   }
   Value* value = &root;
   Value fresh = load(argument.substr(equals + 1), origin, path);
+  if (Value* const model = root.find("model"); path == "model.config" && !fresh.text.empty()) {
+    if (model != nullptr) model->entries.clear();  // keys of another model
+  }
   for (const std::string& name : names) {
     if (value->kind == Value::Kind::nothing) value->kind = Value::Kind::block;
     if (value->kind != Value::Kind::block) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An experiment's YAML, followed by lines "--set key.path=value". What is accepted must come back
-// the same from its own YAML; where it is small, its corpus, plan, programs and simulated step are
-// made too.
+// An experiment's YAML, followed by lines "--set key.path=value"; the config.json of a model. What
+// is accepted must come back the same from its own YAML; where it is small, its corpus, plan,
+// programs and simulated step are made too.
 #include <algorithm>
 #include <vector>
 
@@ -57,8 +57,20 @@ void read_experiment(Bytes input) {
   const std::string all = text_of(input);
   const Arguments arguments = split(all);
   const config::Experiment experiment =
-      config::parse_experiment(arguments.text, "experiment.yaml", arguments.overrides);
+      config::parse_experiment(arguments.text, "experiment.yaml", arguments.overrides, nullptr,
+                               config::HeadsOf::model, small_model);
   check_name(experiment.name);
+  check_round_trip(experiment);
+  go_on(experiment);
+}
+
+void read_model(Bytes input) {
+  const auto read = [&](const std::string&) { return text_of(input); };
+  const config::Experiment experiment = config::parse_experiment(
+      "model: {config: model.json}\n"
+      "data: {source: synthetic, documents: 20, max_document: 256, lengths: {median: 60}}\n"
+      "batch: {tokens: 1024, microbatch: 256}\n",
+      "experiment.yaml", {}, nullptr, config::HeadsOf::model, read);
   check_round_trip(experiment);
   go_on(experiment);
 }

@@ -7,6 +7,7 @@
 namespace cadenza::fuzz {
 
 void read_experiment(Bytes input);
+void read_model(Bytes input);
 void read_sweep(Bytes input);
 void read_machine(Bytes input);
 void read_budgets(Bytes input);

@@ -2,6 +2,8 @@
 // From an experiment to the simulated time of its first step, as far as the time of one input goes.
 #pragma once
 
+#include <string>
+
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 
@@ -9,6 +11,9 @@ namespace cadenza::fuzz {
 
 /// Four tensor and data ranks; what a machine or other files are tried on.
 config::Experiment four_ranks();
+
+/// The text of a config.json, whatever its path: inputs read no files.
+std::string small_model(const std::string& path);
 
 /// Opens the corpus of an accepted experiment, and simulates a step where the experiment is small.
 /// Experiments that need other files are left alone.

@@ -4,6 +4,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "readers.hpp"
+#include "small.hpp"
 
 namespace cadenza::fuzz {
 namespace {
@@ -24,7 +25,7 @@ void read_sweep(Bytes input) {
   for (const config::SweepPoint& point : {points.front(), points.back()}) {
     require(point.labels.size() == sweep.axes.size(), "{} labels of {} axes", point.labels.size(),
             sweep.axes.size());
-    config::experiment_of(point, base, {});
+    config::experiment_of(point, base, {}, nullptr, small_model);
   }
 }
 

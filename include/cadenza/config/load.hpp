@@ -2,6 +2,7 @@
 // Strict parsing of YAML into an Experiment, and back. This module alone uses yaml-cpp.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -40,16 +41,25 @@ class UnusedKeys {
 /// know (cadenza attend).
 enum class HeadsOf { model, input };
 
+/// Returns the contents of the file at a path that the experiment names.
+using ReadFile = std::function<std::string(const std::string& path)>;
+
+/// Reads the file of model.config. @throws Error(usage)
+std::string read_model_config(const std::string& path);
+
 /// Parses `text` (the contents of `file`, named only in messages), applies `overrides`
 /// ("key.path=value", values are YAML; a whole block or list is replaced, a later one wins), then
-/// checks every value and combination, so that overrides may correct the file.
+/// checks every value and combination, so that overrides may correct the file. Keys of `model` that
+/// neither has come from the file of model.config; the experiment does not refer to it.
 /// @throws Error(usage) with "file:line: key.path: found ...; valid: ..." or
 ///         "--set key.path=value: found ...; valid: ...", one line; an unknown key or word names
 ///         the nearest valid one.
 /// @param unused  collects the unused keys, if given
+/// @param read    reads the file of model.config
 Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides, UnusedKeys* unused = nullptr,
-                            HeadsOf heads = HeadsOf::model);
+                            HeadsOf heads = HeadsOf::model,
+                            const ReadFile& read = read_model_config);
 
 /// Reads the budgets of heads from `text`, the contents of the file attention.sparse.budgets: a
 /// list of layers, each a list of query heads, each {columns, slashes, top_p}. Missing values are

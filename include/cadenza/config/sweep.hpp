@@ -75,8 +75,10 @@ Base parse_base(const std::string& text, const std::string& file);
 /// The experiment of a point.
 /// @param overrides  "key.path=value", after the point's own settings
 /// @param unused     collects the unused keys, if given
+/// @param read       reads the file of model.config; thread-safe
 /// @throws Error(usage) as parse_experiment, and where the shape does not divide
 Experiment experiment_of(const SweepPoint& point, const Base& base,
-                         const std::vector<std::string>& overrides, UnusedKeys* unused = nullptr);
+                         const std::vector<std::string>& overrides, UnusedKeys* unused = nullptr,
+                         const ReadFile& read = read_model_config);
 
 }  // namespace cadenza::config

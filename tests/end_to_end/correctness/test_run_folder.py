@@ -36,12 +36,27 @@ METRICS = {
 }
 
 
+def write_model(path):
+    """The usual model as Hugging Face writes it."""
+    model = harness.DEFAULTS["model"]
+    names = {
+        "num_hidden_layers": "layers",
+        "hidden_size": "d_model",
+        "num_attention_heads": "heads",
+        "num_key_value_heads": "kv_heads",
+        "intermediate_size": "ffn",
+        "vocab_size": "vocab",
+    }
+    config = {"model_type": "llama", **{name: model[key] for name, key in names.items()}}
+    path.write_text(json.dumps(config, indent=2))
+    return {**dict.fromkeys(model), "config": str(path)}
+
+
 @pytest.fixture(scope="module")
 def experiment(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiment")
-    return harness.write_experiment(
-        folder / "small.yaml", harness.merged({"data": harness.tokens_data(corpus)}, CHANGES)
-    )
+    changes = {"data": harness.tokens_data(corpus), "model": write_model(folder / "config.json")}
+    return harness.write_experiment(folder / "small.yaml", harness.merged(changes, CHANGES))
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +102,8 @@ def test_resolved_experiment_runs_the_same(finished, tmp_path):
     resolved = run.folder / "experiment.yaml"
     content = yaml.safe_load(resolved.read_text())
     assert content["optimizer"]["schedule"] == "cosine", "defaults are filled in"
+    assert "config" not in content["model"], "what it says is here"
+    assert content["model"].items() >= harness.DEFAULTS["model"].items()
     harness.run_well(RANKS, ["train", resolved, "--output", tmp_path / "run"])
     again = harness.Run(tmp_path / "run")
     assert (again.folder / "experiment.yaml").read_text() == resolved.read_text()

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys of config.json are those of LlamaConfig and MistralConfig in Hugging Face's transformers
+// (huggingface.co/docs/transformers, model_doc/llama and model_doc/mistral).
+#include "config/model_config.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/limits.hpp"
+
+namespace cadenza::config {
+namespace {
+
+/// A key that gives the value of a key of `model`.
+struct Given {
+  std::string_view name;
+  std::string_view path;  ///< below `model`
+};
+
+constexpr Given kGiven[] = {{"num_hidden_layers", "layers"},
+                            {"hidden_size", "d_model"},
+                            {"num_attention_heads", "heads"},
+                            {"num_key_value_heads", "kv_heads"},
+                            {"intermediate_size", "ffn"},
+                            {"vocab_size", "vocab"},
+                            {"rms_norm_eps", "norm_eps"},
+                            {"rope_theta", "rope.theta"},
+                            {"tie_word_embeddings", "tie_embeddings"}};
+
+/// The same in rope_scaling, and in rope_parameters, which stands for it and rope_theta since
+/// version 5.
+constexpr Given kRopeGiven[] = {
+    {"rope_type", "rope.scaling.kind"},
+    {"type", "rope.scaling.kind"},  // of old files, or beside rope_type
+    {"rope_theta", "rope.theta"},
+    {"factor", "rope.scaling.factor"},
+    {"original_max_position_embeddings", "rope.scaling.original_context"},
+    {"beta_fast", "rope.scaling.beta_fast"},
+    {"beta_slow", "rope.scaling.beta_slow"},
+    {"mscale", "rope.scaling.mscale"},
+    {"mscale_all_dim", "rope.scaling.mscale_all_dim"},
+    {"low_freq_factor", "rope.scaling.low_frequency"},
+    {"high_freq_factor", "rope.scaling.high_frequency"}};
+
+/// A key that may only have values of which Cadenza's model is an example; null always is.
+struct Fixed {
+  std::string_view name;
+  std::vector<std::string_view> values;
+  std::string_view why;
+};
+
+const std::vector<Fixed> kFixed = {
+    {"model_type",
+     {"llama", "mistral"},
+     "Cadenza has no biases, no norms of queries and keys, no experts"},
+    {"hidden_act", {"silu"}, "Cadenza has SwiGLU only"},
+    {"attention_bias", {"false"}, "Cadenza has no biases"},
+    {"mlp_bias", {"false"}, "Cadenza has no biases"},
+    {"attention_dropout", {"0.0", "0"}, "Cadenza has no dropout"},
+    {"partial_rotary_factor", {"1.0", "1"}, "Cadenza rotates whole heads"},
+    {"quantization_config", {}, "the type of weights is run.dtype"},
+    {"num_experts", {}, "Cadenza has no experts"},
+    {"num_local_experts", {}, "Cadenza has no experts"},
+    {"n_routed_experts", {}, "Cadenza has no experts"},
+    {"num_experts_per_tok", {}, "Cadenza has no experts"},
+    {"moe_intermediate_size", {}, "Cadenza has no experts"}};
+
+const std::vector<Fixed> kRopeFixed = {
+    {"attention_factor", {}, "it follows from factor, mscale and mscale_all_dim"},
+    {"truncate", {"true"}, "Cadenza rounds the numbers of yarn's pairs"},
+    {"partial_rotary_factor", {"1.0", "1"}, "Cadenza rotates whole heads"}};
+
+/// Keys that change neither shapes nor what is computed; docs/experiment.md lists them.
+constexpr std::string_view kNeutral[] = {
+    "_name_or_path",       "bos_token_id",         "dtype",
+    "eos_token_id",        "initializer_range",    "max_position_embeddings",
+    "max_sequence_length", "pad_token_id",         "pretraining_tp",
+    "torch_dtype",         "transformers_version", "use_cache"};
+
+bool is_one_of(const Value& value, const std::vector<std::string_view>& texts) {
+  return value.kind == Value::Kind::scalar && std::ranges::count(texts, value.text) > 0;
+}
+
+/// Sets the value at `path` below `block`, unless it is there.
+void add(Value& block, std::string_view path, const Value& value) {
+  block.kind = Value::Kind::block;
+  const std::size_t point = path.find('.');
+  const std::string name(path.substr(0, point));
+  Value* inner = block.find(name);
+  if (inner == nullptr) {
+    Value fresh;
+    fresh.place = value.place;
+    inner = &block.entries.emplace_back(name, fresh).value;
+    if (point == path.npos) *inner = value;
+  }
+  const bool open = inner->kind == Value::Kind::block || inner->kind == Value::Kind::nothing;
+  if (point != path.npos && open) add(*inner, path.substr(point + 1), value);
+}
+
+/// Adds what one key of config.json, or of its rope_scaling, gives to `model`.
+/// @param path  of the key
+/// @returns whether it is known
+bool take_key(const Entry& entry, const std::string& path, std::span<const Given> given,
+              const std::vector<Fixed>& all_fixed, Value& model) {
+  const Value& value = entry.value;
+  if (const auto to = std::ranges::find(given, entry.name, &Given::name); to != given.end()) {
+    if (value.kind != Value::Kind::nothing) add(model, to->path, value);
+    return true;
+  }
+  const auto fixed = std::ranges::find(all_fixed, entry.name, &Fixed::name);
+  if (fixed == all_fixed.end()) return false;
+  if (value.kind != Value::Kind::nothing && !is_one_of(value, fixed->values)) {
+    const std::string valid =
+        fixed->values.empty() ? "null" : fmt::format("{}", fmt::join(fixed->values, " or "));
+    fail_at(value.place, path,
+            fmt::format("found {}; valid: {} ({})", found(value), valid, fixed->why));
+  }
+  return true;
+}
+
+[[noreturn]] void refuse_unknown(const Entry& entry, const std::string& path) {
+  fail_at(entry.value.place, path,
+          "found a key that Cadenza does not know, so the model may be another; valid: the keys "
+          "that docs/experiment.md lists at model.config");
+}
+
+void take_rope(const Value& rope, const std::string& path, Value& model) {
+  if (rope.kind == Value::Kind::nothing) return;
+  if (rope.kind != Value::Kind::block) {
+    fail_at(rope.place, path, fmt::format("found {}; valid: null or an object", found(rope)));
+  }
+  for (Entry entry : rope.entries) {
+    const bool is_kind = entry.name == "rope_type" || entry.name == "type";
+    if (entry.name == "type" && rope.find("rope_type") != nullptr) continue;
+    if (is_kind && entry.value.text == "default") entry.value.text = "none";
+    const std::string own = join_path(path, entry.name);
+    if (!take_key(entry, own, kRopeGiven, kRopeFixed, model)) refuse_unknown(entry, own);
+  }
+}
+
+/// Only Hugging Face's classes with an LM head have the parameters that Cadenza counts.
+void check_architectures(const Value& classes) {
+  for (const Value& name : classes.items) {
+    if (name.text.ends_with("ForCausalLM")) continue;
+    fail_at(name.place, "architectures",
+            fmt::format("found {}; valid: LlamaForCausalLM or MistralForCausalLM", found(name)));
+  }
+}
+
+void check_window(const Value& file) {
+  const Value* const window = file.find("sliding_window");
+  if (window == nullptr || window->kind == Value::Kind::nothing) return;
+  const Value* const use = file.find("use_sliding_window");
+  if (use != nullptr && is_one_of(*use, {"false"})) return;
+  fail_at(window->place, "sliding_window",
+          fmt::format("found {}; valid: null (a window is attention.kind and attention.window of "
+                      "the experiment)",
+                      found(*window)));
+}
+
+std::optional<std::int64_t> integer(const Value* value) {
+  if (value == nullptr || value->kind != Value::Kind::scalar) return std::nullopt;
+  std::int64_t number = 0;
+  const char* const end = value->text.data() + value->text.size();
+  const auto [rest, error] = std::from_chars(value->text.data(), end, number);
+  if (error != std::errc{} || rest != end) return std::nullopt;
+  return number;
+}
+
+void check_head_dim(const Value& file) {
+  const Value* const head_dim = file.find("head_dim");
+  if (head_dim == nullptr || head_dim->kind == Value::Kind::nothing) return;
+  const auto width = integer(file.find("hidden_size"));
+  const auto heads = integer(file.find("num_attention_heads"));
+  if (!width || !heads || *width < 1 || *heads < 1) return;  // refused where they are read
+  if (integer(head_dim) == *width / *heads) return;
+  fail_at(head_dim->place, "head_dim",
+          fmt::format("found {}; valid: hidden_size / num_attention_heads = {} (Cadenza has no "
+                      "other head dimension)",
+                      found(*head_dim), *width / *heads));
+}
+
+/// The block `model` that config.json describes.
+Value model_of(const Value& file) {
+  if (const Value* type = file.find("model_type");
+      type == nullptr || type->kind == Value::Kind::nothing) {
+    fail_at(file.place, "model_type", "found nothing; valid: llama or mistral");
+  }
+  Value model;
+  model.kind = Value::Kind::block;
+  for (const Entry& entry : file.entries) {
+    const std::string& name = entry.name;
+    if (name == "rope_scaling" || name == "rope_parameters") {
+      take_rope(entry.value, name, model);
+    } else if (name == "architectures") {
+      check_architectures(entry.value);
+    } else if (name != "head_dim" && name != "sliding_window" && name != "use_sliding_window" &&
+               std::ranges::count(kNeutral, name) == 0 &&
+               !take_key(entry, name, kGiven, kFixed, model)) {
+      refuse_unknown(entry, name);
+    }
+  }
+  check_window(file);
+  check_head_dim(file);
+  return model;
+}
+
+void erase(Value& block, std::string_view name) {
+  std::erase_if(block.entries, [&](const Entry& entry) { return entry.name == name; });
+}
+
+/// The value at `names` below `block`; null where there is none.
+Value* value_at(Value& block, std::initializer_list<const char*> names) {
+  Value* value = &block;
+  for (const char* name : names) {
+    if (value != nullptr) value = value->find(name);
+  }
+  return value;
+}
+
+/// Adds the leaves of `more` that `block` lacks.
+void add_missing(Value& block, const Value& more, const std::string& path = "") {
+  for (const Entry& entry : more.entries) {
+    const std::string own = join_path(path, entry.name);
+    if (!entry.value.entries.empty()) {
+      add_missing(block, entry.value, own);
+    } else {
+      add(block, own, entry.value);
+    }
+  }
+}
+
+}  // namespace
+
+std::string read_model_config(const std::string& path) {
+  return read_text(path, {ExitCode::usage, path,
+                          "model.config with a Hugging Face config.json (inputs/models has some)",
+                          kMostYamlBytes});
+}
+
+void resolve_model_config(Value& root, const ReadFile& read) {
+  Value* const model = root.find("model");
+  const Value* const config = model == nullptr ? nullptr : model->find("config");
+  if (config == nullptr) return;
+  if (config->kind != Value::Kind::scalar) {
+    fail_at(config->place, "model.config",
+            fmt::format("found {}; valid: the path of a config.json", found(*config)));
+  }
+  const std::string path = config->text;
+  erase(*model, "config");
+  if (path.empty()) return;
+  // JSON is YAML, and what reads YAML has the bounds and the messages that are wanted.
+  const Value file = parse_yaml(read(path), path, "a Hugging Face config.json");
+  Value described = model_of(file);
+  if (value_at(*model, {"rope", "scaling", "kind"}) != nullptr) {
+    if (Value* const rope = described.find("rope")) erase(*rope, "scaling");
+  }
+  add_missing(*model, described);
+  model->place = file.place;  // what is missing is missing there
+}
+
+}  // namespace cadenza::config

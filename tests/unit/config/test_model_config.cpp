@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// model.config: a Hugging Face config.json gives keys of `model`; what is written in the experiment
+// wins, and a model that Cadenza does not have is refused by the key that says so.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "cadenza/config/sweep.hpp"
+#include "support.hpp"
+
+namespace cadenza::config::test_model_config {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// As transformers writes a Llama; line numbers matter to the tests.
+const std::string kLlama = R"({
+  "architectures": ["LlamaForCausalLM"],
+  "attention_bias": false,
+  "attention_dropout": 0.0,
+  "bos_token_id": 1,
+  "eos_token_id": [2, 3],
+  "head_dim": 16,
+  "hidden_act": "silu",
+  "hidden_size": 64,
+  "initializer_range": 0.02,
+  "intermediate_size": 96,
+  "max_position_embeddings": 131072,
+  "mlp_bias": false,
+  "model_type": "llama",
+  "num_attention_heads": 4,
+  "num_hidden_layers": 2,
+  "num_key_value_heads": 2,
+  "pretraining_tp": 1,
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": {
+    "factor": 32.0,
+    "high_freq_factor": 8.0,
+    "low_freq_factor": 2.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3"
+  },
+  "rope_theta": 500000.0,
+  "tie_word_embeddings": true,
+  "torch_dtype": "bfloat16",
+  "transformers_version": "4.45.0",
+  "use_cache": true,
+  "vocab_size": 300
+})";
+
+const std::string kOfConfig =
+    "name: small\n"                              // 1
+    "model: {config: m.json}\n"                  // 2
+    "data: {source: text, path: [corpus]}\n"     // 3
+    "batch: {tokens: 4096, microbatch: 512}\n";  // 4
+
+/// The experiment whose file m.json has this text.
+Experiment experiment_with(const std::string& json, const Overrides& overrides = {},
+                           UnusedKeys* unused = nullptr) {
+  const auto read = [&](const std::string& path) {
+    EXPECT_EQ(path, "m.json");
+    return json;
+  };
+  return parse_experiment(kOfConfig, "e.yaml", overrides, unused, HeadsOf::model, read);
+}
+
+std::string refusal(const std::string& json, const Overrides& overrides = {}) {
+  try {
+    experiment_with(json, overrides);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  return "none";
+}
+
+/// kLlama with one piece replaced.
+std::string llama_with(const std::string& from, const std::string& to) {
+  std::string text = kLlama;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+/// kLlama with one more key, on line 2.
+std::string llama_and(const std::string& more) {
+  return llama_with("{\n", "{\n  " + more + ", ");
+}
+
+TEST(ModelConfig, GivesTheKeysOfModel) {
+  UnusedKeys unused;
+  const Experiment of_file = experiment_with(kLlama, {}, &unused);
+  const std::string written =
+      "model: {layers: 2, d_model: 64, heads: 4, kv_heads: 2, ffn: 96, vocab: 300, norm_eps: 1e-6, "
+      "tie_embeddings: true, rope: {theta: 5e5, scaling: {kind: llama3, factor: 32, "
+      "original_context: 8192, low_frequency: 2, high_frequency: 8}}}\n";
+  std::string text = kOfConfig;
+  text.replace(text.find("model:"), text.find("data:") - text.find("model:"), written);
+  EXPECT_EQ(to_yaml(of_file), to_yaml(parse(text)));
+  EXPECT_THAT(unused.lines(), ::testing::IsEmpty());
+}
+
+TEST(ModelConfig, AnExperimentIsWrittenWithoutIt) {
+  const std::string written = to_yaml(experiment_with(kLlama));
+  EXPECT_EQ(written.find("config"), std::string::npos);
+  EXPECT_EQ(to_yaml(parse(written)), written);
+}
+
+TEST(ModelConfig, ReadsOtherSpellingsOfTheSameModel) {
+  const std::string expected = to_yaml(experiment_with(kLlama));
+  std::string compact;
+  for (const char c : kLlama) compact += c == '\n' ? '\t' : c;
+  EXPECT_EQ(to_yaml(experiment_with(compact)), expected);
+  EXPECT_EQ(to_yaml(experiment_with(llama_with("\": 64,", "\":64,"))), expected);
+  EXPECT_EQ(to_yaml(experiment_with(llama_with("\"rope_type\"", "\"type\""))), expected);
+  EXPECT_EQ(
+      to_yaml(experiment_with(llama_with("\"rope_type\"", "\"type\": \"llama3\", \"rope_type\""))),
+      expected);
+  std::string later = llama_with("rope_scaling\": {", "rope_parameters\": {\"rope_theta\": 5e5,");
+  later.erase(later.find("  \"rope_theta\": 500000.0,\n"), 26);
+  EXPECT_EQ(to_yaml(experiment_with(later)), expected);
+}
+
+TEST(ModelConfig, WhatItLacksIsAsInExperiments) {
+  const Model bare = experiment_with(R"({
+      "model_type": "mistral", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2,
+      "num_key_value_heads": null, "vocab_size": 300, "intermediate_size": 8, "head_dim": null,
+      "rope_scaling": {"rope_type": "default"}, "sliding_window": null})")
+                         .model;
+  EXPECT_EQ(bare.kv_heads, 2);
+  EXPECT_EQ(bare.norm_eps, 1e-5);
+  EXPECT_EQ(bare.rope.theta, 10000);
+  EXPECT_FALSE(bare.tie_embeddings);
+  EXPECT_EQ(bare.rope.scaling.kind, RopeScalingKind::none);
+}
+
+TEST(ModelConfig, WhatIsWrittenInTheExperimentWins) {
+  const Model m = experiment_with(kLlama, {"model.layers=8", "model.rope.theta=1e6",
+                                           "model.rope.scaling.factor=4"})
+                      .model;
+  EXPECT_EQ(m.layers, 8);
+  EXPECT_EQ(m.d_model, 64);
+  EXPECT_EQ(m.rope.theta, 1e6);
+  EXPECT_EQ(m.rope.scaling.factor, 4);
+  EXPECT_EQ(m.rope.scaling.kind, RopeScalingKind::llama3);
+}
+
+TEST(ModelConfig, ALaterSettingWins) {
+  const auto model_with = [](const std::string& text, const Overrides& overrides) {
+    const auto read = [](const std::string&) { return kLlama; };
+    return parse_experiment(text, "e.yaml", overrides, nullptr, HeadsOf::model, read).model;
+  };
+  const std::string other = changed("layers: 2", "layers: 7\n  norm_eps: 0.5");
+  const Model replaced = model_with(other, {"model.config=m.json"});
+  EXPECT_EQ(replaced.layers, 2);
+  EXPECT_EQ(replaced.norm_eps, 1e-6);
+  EXPECT_EQ(model_with(other, {"model.layers=8", "model.config=m.json"}).layers, 2);
+  EXPECT_EQ(model_with(other, {"model.config=m.json", "model.layers=8"}).layers, 8);
+  EXPECT_EQ(model_with(other, {"model.config=\"\""}).layers, 7);
+  EXPECT_EQ(model_with(kOfConfig, {"model.layers=8"}).layers, 8);
+}
+
+TEST(ModelConfig, AnotherKindOfScalingDoesNotGetItsNumbers) {
+  const Model plain = experiment_with(kLlama, {"model.rope.scaling.kind=none"}).model;
+  EXPECT_EQ(plain.rope.scaling.factor, 1);
+  EXPECT_EQ(plain.rope.theta, 5e5);
+  const Overrides linear = {"model.rope.scaling.kind=linear", "model.rope.scaling.factor=2"};
+  EXPECT_EQ(experiment_with(kLlama, linear).model.rope.scaling.factor, 2);
+}
+
+TEST(ModelConfig, ComesFromSettingsAndSweepsToo) {
+  const auto read = [](const std::string& path) {
+    return path == "wide.json"
+               ? llama_with("\"intermediate_size\": 96", "\"intermediate_size\": 128")
+               : kLlama;
+  };
+  const Base base = parse_base(kOfConfig, "e.yaml");
+  const Sweep sweep =
+      parse_sweep("base: e.yaml\naxes: {model.config: [m.json, wide.json]}\n", "s.yaml");
+  std::vector<std::int64_t> widths;
+  for (const SweepPoint& point : points_of(sweep)) {
+    widths.push_back(experiment_of(point, base, {}, nullptr, read).model.ffn);
+  }
+  EXPECT_EQ(widths, (std::vector<std::int64_t>{96, 128}));
+}
+
+TEST(ModelConfig, IsAPath) {
+  EXPECT_EQ(refusal(kLlama, {"model.config=[m.json]"}),
+            "--set model.config=[m.json]: found a list; valid: the path of a config.json");
+  EXPECT_EQ(error_of(kGood, {"model.config=no/such.json"}),
+            "no/such.json: cannot be read: No such file or directory; valid: model.config with a "
+            "Hugging Face config.json (inputs/models has some)");
+  EXPECT_EQ(to_yaml(parse(kGood, {"model.config=\"\""})), to_yaml(parse(kGood)));
+  EXPECT_THAT(error_of(changed("layers", "confg"), {}), HasSubstr("nearest is 'config'"));
+}
+
+TEST(ModelConfig, WrongValuesAreRefusedAtTheirLine) {
+  const auto hidden = [](const char* value) {
+    return refusal(llama_with("\"hidden_size\": 64", fmt::format("\"hidden_size\": {}", value)));
+  };
+  EXPECT_THAT(hidden("64.5"), StartsWith("m.json:9: model.d_model: found 64.5; valid: an integer"));
+  EXPECT_THAT(hidden("\"64\""), StartsWith("m.json:9: model.d_model: found \"64\"; valid"));
+  EXPECT_THAT(hidden("-64"), StartsWith("m.json:9: model.d_model: found -64; valid"));
+  EXPECT_THAT(hidden("1e999"), StartsWith("m.json:9: model.d_model: found 1e999; valid"));
+  EXPECT_THAT(hidden("99999999999999999999"), StartsWith("m.json:9: model.d_model: found 9999"));
+  EXPECT_THAT(hidden("[64]"), StartsWith("m.json:9: model.d_model: found a list; valid"));
+  EXPECT_THAT(hidden("{}"), StartsWith("m.json:9: model.d_model: found a block"));
+  EXPECT_THAT(hidden("null"), StartsWith("m.json:1: model.d_model: found nothing, but it is requ"));
+  EXPECT_THAT(refusal(llama_with("1e-06", "0")), StartsWith("m.json:19: model.norm_eps: found 0"));
+  EXPECT_THAT(refusal(llama_with("true,\n  \"torch", "1,\n  \"torch")),
+              StartsWith("m.json:28: model.tie_embeddings: found 1; valid: true or false"));
+  // Values that do not fit each other.
+  EXPECT_THAT(refusal(llama_with("_value_heads\": 2", "_value_heads\": 3")),
+              StartsWith("m.json:17: model.kv_heads: found 3"));
+  EXPECT_THAT(refusal(kLlama, {"model.kv_heads=3"}), StartsWith("--set model.kv_heads=3: found"));
+}
+
+TEST(ModelConfig, BrokenFilesAreRefused) {
+  EXPECT_EQ(refusal(llama_and("\"use_cache\": true")),
+            "m.json:31: use_cache: found the key a second time (first: m.json:2); valid: once");
+  EXPECT_THAT(refusal("[]"), AllOf(StartsWith("m.json:1: found a list"), HasSubstr("config.json")));
+  EXPECT_THAT(refusal("7"), StartsWith("m.json:1: found 7; valid: a Hugging Face config.json"));
+  for (const std::size_t end : {std::size_t{1}, kLlama.find("silu"), kLlama.find("\"factor"),
+                                kLlama.find(",\n  \"vocab"), kLlama.size() - 1}) {
+    EXPECT_THAT(refusal(kLlama.substr(0, end)), StartsWith("m.json:")) << end;
+  }
+  EXPECT_THAT(refusal(llama_and("\"a\": " + repeated("[", 9) + repeated("]", 9))),
+              HasSubstr("more than 8 nested levels"));
+  EXPECT_THAT(refusal(kLlama + repeated(" ", 1 << 20)), HasSubstr("valid: at most 1048576"));
+  EXPECT_THAT(refusal("\xff\xfe{}"), HasSubstr("valid: UTF-8"));
+}
+
+/// A key that Cadenza's model does not have, and what the message has to say.
+struct Stranger {
+  const char* key;
+  const char* message;
+};
+
+TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
+  const Stranger strangers[] = {
+      {"\"num_experts\": 8", "num_experts: found 8; valid: null (Cadenza has no experts)"},
+      {"\"num_local_experts\": 8", "num_local_experts: found 8; valid: null (Cadenza has no ex"},
+      {"\"sliding_window\": 4096",
+       "sliding_window: found 4096; valid: null (a window is attention."},
+      {"\"sliding_window\": 4096, \"use_sliding_window\": true", "sliding_window: found 4096"},
+      {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor: found 0.5; valid: 1.0 or 1"},
+      {"\"quantization_config\": {\"bits\": 4}", "quantization_config: found a block of keys; val"},
+      {"\"logits_scaling\": 8", "logits_scaling: found a key that Cadenza does not know"},
+      {"\"rope_parameters\": 3", "rope_parameters: found 3; valid: null or an object"}};
+  for (const auto& [key, message] : strangers) {
+    EXPECT_THAT(refusal(llama_and(key)), StartsWith(fmt::format("m.json:2: {}", message)));
+  }
+  const std::pair<const char*, Stranger> changes[] = {
+      {"\"llama\"",
+       {"\"qwen2\"", "m.json:14: model_type: found \"qwen2\"; valid: llama or mistral"}},
+      {"\"silu\"",
+       {"\"gelu\"", "m.json:8: hidden_act: found \"gelu\"; valid: silu (Cadenza has Swi"}},
+      {"attention_bias\": false",
+       {"attention_bias\": true", "m.json:3: attention_bias: found true"}},
+      {"mlp_bias\": false", {"mlp_bias\": true", "m.json:13: mlp_bias: found true; valid: false"}},
+      {"dropout\": 0.0", {"dropout\": 0.1", "m.json:4: attention_dropout: found 0.1; valid: 0.0"}},
+      {"head_dim\": 16", {"head_dim\": 32", "m.json:7: head_dim: found 32; valid: hidden_size / "}},
+      {"head_dim\": 16", {"head_dim\": \"a\"", "m.json:7: head_dim: found \"a\"; valid"}},
+      {"CausalLM",
+       {"SequenceClassification", "m.json:2: architectures: found \"LlamaForSequenceC"}},
+      {"\"llama3\"", {"\"longrope\"", "m.json:25: model.rope.scaling.kind: found \"longrope\""}},
+      {"\"factor\"", {"\"long_factor\"", "m.json:21: rope_scaling.long_factor: found a key"}},
+      {"\"factor\": 32.0",
+       {"\"truncate\": false", "m.json:21: rope_scaling.truncate: found false"}},
+      {"\"model_type\": \"llama\",", {"", "m.json:1: model_type: found nothing; valid: llama or"}}};
+  for (const auto& [from, to] : changes) {
+    EXPECT_THAT(refusal(llama_with(from, to.key)), StartsWith(to.message));
+  }
+}
+
+TEST(ModelConfig, KeysThatChangeNothingAreAccepted) {
+  const std::string expected = to_yaml(experiment_with(kLlama));
+  for (const char* key :
+       {"\"_name_or_path\": \"a/b\"", "\"pad_token_id\": 0", "\"dtype\": \"float16\"",
+        "\"sliding_window\": 4096, \"use_sliding_window\": false", "\"num_experts\": null",
+        "\"max_sequence_length\": 2048", "\"partial_rotary_factor\": 1.0"}) {
+    EXPECT_EQ(to_yaml(experiment_with(llama_and(key))), expected) << key;
+  }
+}
+
+}  // namespace
+}  // namespace cadenza::config::test_model_config
