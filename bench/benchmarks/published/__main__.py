@@ -28,6 +28,8 @@ def main() -> None:
              if row.section in chosen.classes and row.id.startswith(chosen.rows)]
     if not taken:
         raise SystemExit("no row has such an id and class")
+    if not chosen.program.is_file():
+        raise SystemExit(f"not there: {chosen.program}")
     steps = list(runs.simulate_all(taken, chosen.program, chosen.jobs))
     _write(chosen.output, steps)
     _report(steps)
@@ -37,7 +39,7 @@ def main() -> None:
 def _parse(classes: list[str]) -> argparse.Namespace:
     parser = options.parser("published", __doc__, "--program")
     parser.add_argument("--classes", **options.choice(classes))
-    parser.add_argument("--rows", type=lambda text: tuple(text.split(",")), default=("",),
+    parser.add_argument("--rows", type=lambda text: tuple(text.split(",")), default="",
                         metavar="ID,...", help="those whose id begins so")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="simulations at a time")
     parser.add_argument("--output", type=Path, default=ROOT / "build/bench-published.csv",
