@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench/published: rows, their experiments, and its judgement of rates, orders and memory."""
+
+import dataclasses
+import sys
+from collections import Counter
+
+import pytest
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "bench"))
+from benchmarks.published import __main__ as bench
+from benchmarks.published import judge, rows
+from benchmarks.published.experiments import experiment, obstacle, stand_in
+from benchmarks.published.runs import Simulated, simulate
+
+ROWS = rows.read()
+SMALLEST = {row.section: row for row in sorted(ROWS, key=lambda row: -row.gpus)
+            if row.pub_tps and not obstacle(row)}  # of each class
+ROW = next(row for row in ROWS if row.id == "ie-tp2-8")
+
+
+def done(tps, pub_tps, fits=True, **changed):
+    """A step of the same model and cluster, with other facts where they are given."""
+    return Simulated(dataclasses.replace(ROW, pub_tps=pub_tps, **changed), "", tps, 2**30, fits)
+
+
+def test_every_row_is_read_and_has_a_source():
+    assert len(ROWS) == len({row.id for row in ROWS}) == 343
+    assert all(row.source and row.published for row in ROWS)
+    laid_out = [row for row in ROWS if row.layers]
+    assert all(row.dp * row.tp * row.pp * row.cp == row.gpus for row in laid_out)
+
+
+def test_what_cannot_be_said_has_a_reason():
+    assert Counter(map(obstacle, ROWS)) == {
+        "": 260, "parameters sharded (FSDP, ZeRO stage 3)": 79,
+        "one attention operation, no step": 4}
+    assert obstacle(dataclasses.replace(ROW, gpu="abacus")) == "no machine file for abacus"
+    assert obstacle(dataclasses.replace(ROW, pp=3)) == "stages of unequal layers"
+    assert not stand_in(ROW)
+    assert stand_in(dataclasses.replace(ROW, sp=False))
+
+
+def test_an_experiment_says_what_the_row_does():
+    row = next(row for row in ROWS if row.id == "dgxcv24.11.1-70B-64")
+    made = experiment(row)
+    assert made["batch"] == {"tokens": 128 * 8192, "microbatch": 8192}
+    assert made["parallel"] == {"data": 2, "tensor": 4, "pipeline": 4, "context": 2,
+                                "schedule": "interleaved", "chunks": 5, "shard": "optimizer"}
+    assert made["attention"]["placement"] == "zigzag"
+    assert made["cluster"] == {"machine": "inputs/machines/h100.yaml", "bandwidth": 1.0}
+    assert experiment(ROW)["cluster"]["bandwidth"] == 0.25  # 50 of 200 Gb/s
+
+
+@pytest.mark.parametrize("row", SMALLEST.values(), ids=SMALLEST)
+def test_a_row_of_each_class_is_simulated(row, tmp_path, monkeypatch):
+    monkeypatch.chdir(harness.ROOT)
+    found = simulate(row, harness.PROGRAM, tmp_path)
+    assert not found.left_out
+    assert 0.3 < found.tps / row.pub_tps < 3
+    assert 0.3 < found.memory / 2**30 / (row.pub_mem or 40) < 3
+
+
+def test_what_is_refused_is_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(harness.ROOT)
+    found = simulate(dataclasses.replace(ROW, gbs=63), harness.PROGRAM, tmp_path)
+    assert found.left_out == "refused by cadenza"
+    assert "batch.tokens" in capsys.readouterr().err
+
+
+def test_errors_are_of_the_rate_and_signed():
+    steps = [done(110, 100), done(70, 100), done(100, 0), Simulated(ROW, "no machine file")]
+    assert judge.errors(steps) == pytest.approx([0.1, -0.3])
+    assert judge.spread([0.1, -0.3, 0.2]) == pytest.approx((0.2, 0.3, 0.1))
+
+
+def test_pairs_of_one_choice_are_ordered():
+    steps = [done(100, 100), done(120, 110, mbs=1), done(90, 120, mbs=2),
+             done(120, 102, mbs=8),  # too near the first to be judged
+             done(1, 500, gbs=128, mbs=2)]  # another choice
+    # By the published rates: 100 < 110 right, 100 < 120 wrong, 110 < 120 wrong, 102 < 110 a tie,
+    # which is wrong, 102 < 120 wrong.
+    assert judge.order(steps) == {"right": 1, "wrong": 4}
+
+
+def test_layouts_that_no_experiment_tells_apart_are_not_ordered():
+    assert judge.order([done(100, 100), done(100, 120, sp=False)]) == {"alike": 1}
+
+
+def test_memory_verdicts_have_a_direction():
+    steps = [done(1, 1, True), done(1, 1, True, pub_fits=False), done(1, 1, False),
+             done(1, 0, False, pub_fits=False), done(1, 1, True, pub_fits=None)]
+    assert judge.memory(steps) == {"right": 2, "fits": 1, "does not fit": 1}
+    assert judge.memory_ratios([done(1, 1, pub_mem=2.0), done(1, 1)]) == [0.5]
+
+
+def test_a_line_of_the_table():
+    steps = [done(110, 100, pub_mem=0.5), done(130, 125, False, mbs=2)]
+    assert bench.cells(steps) == ["7.0 %", "10.0 %", "+7.0 %", "1 / 1", "1 / 2", "", 1, "2.00"]
+    assert bench.cells([done(1, 0, pub_fits=None)]) == [""] * 8
+
+
+def test_a_few_rows_give_a_table_and_a_file(tmp_path, monkeypatch, capsys):
+    output = tmp_path / "out.csv"
+    monkeypatch.chdir(harness.ROOT)
+    monkeypatch.setattr(sys, "argv", ["published", "--program", str(harness.PROGRAM), "--jobs", "1",
+                                      "--rows", "ie-tp2-8,ringflash", "--output", str(output)])
+    bench.main()
+    said = capsys.readouterr().out
+    assert "| one attention operation, no step | 4 |" in said
+    assert "| **all** |  | 1 |" in said
+    assert len(output.read_text().splitlines()) == 1 + 5
