@@ -46,6 +46,10 @@ std::string emit(T value, const Interval<T>&) {
   return fmt::format("{}", value);
 }
 
+std::string emit(std::int64_t value, const Bytes& bytes) {
+  return emit(value, bytes.range);
+}
+
 /// The shortest digits that read back to the same bits, with the point that YAML 1.1 requires in a
 /// number.
 std::string emit(double value, const Numbers&) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "config/data_sheet.hpp"
 #include "config/machine_schema.hpp"
 #include "config/value.hpp"
 
@@ -78,20 +79,10 @@ void check_products(const Value& root, const std::vector<Row<4>>& rows) {
   }
 }
 
-/// Whether the file gives a value at "block.key" or "block.block.key".
-bool gives(const Value& root, const std::string& path) {
-  const Value* value = &root;
-  for (std::size_t begin = 0; value != nullptr && begin < path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    value = value->find(path.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return value != nullptr;
-}
-
 /// Requires the rates without which nominal ones would be used. These are for unnamed machines; for
 /// a named one they would be wrong by orders of magnitude, unnoticed.
 void require_rates(const Value& root, const Machine& machine) {
+  if (has_sheet(machine)) return;
   std::vector<std::string> missing;
   const AttentionTimes& attention = machine.attention;
   const bool tables = !attention.forward.empty() && !attention.backward.empty();
@@ -110,7 +101,7 @@ void require_rates(const Value& root, const Machine& machine) {
   if (missing.empty()) return;
   fail_at(root.place, "",
           fmt::format("found no {}, and no other key says it; valid: what was measured (cadenza "
-                      "calibrate), or a part of the data sheet's peak, as in "
+                      "calibrate), or the block `sheet` with the numbers of its data sheet, as in "
                       "inputs/machines/a100.yaml",
                       fmt::join(missing, ", no ")));
 }
@@ -142,8 +133,9 @@ void check_numbers(const Value& root, const Machine& machine) {
 Machine parse_machine(const std::string& text, const std::string& file) {
   const Value root = parse_yaml(text, file);
   check_keys<Machine>(root);
-  const Machine machine = read_machine(root);
+  Machine machine = read_machine(root);
   check_numbers(root, machine);
+  complete_from_sheet(root, machine);
   return machine;
 }
 

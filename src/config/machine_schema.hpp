@@ -17,6 +17,14 @@ inline constexpr Numbers kPair{0.1, 1e3};
 inline constexpr Numbers kMeasured{0.0, 1e18, true};
 
 template <typename Visitor>
+void describe(Visitor& visit, DataSheet& sheet) {
+  visit.key("flops_per_second", sheet.flops_per_second, kRateOrNone);
+  visit.key("memory_bytes_per_second", sheet.memory_bytes_per_second, kRateOrNone);
+  visit.key("link_bytes_per_second", sheet.link_bytes_per_second, kRateOrNone);
+  visit.key("network_bytes_per_second", sheet.network_bytes_per_second, kRateOrNone);
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, SparsePairs& sparse) {
   visit.key("pair", sparse.pair, kPair);
   visit.key("table", sparse.table, kMeasured);
@@ -98,8 +106,9 @@ void describe(Visitor& visit, Machine& machine) {
   visit.required("source", machine.source, "where its numbers come from");
   visit.key("dtype", machine.dtype);
   visit.key("ranks_per_node", machine.ranks_per_node, Integers{0, kMostRanks});
-  visit.key("memory", machine.memory, Integers{0, kMaxBytes});
+  visit.key("memory", machine.memory, kBytes);
   visit.key("peak_flops_per_second", machine.peak_flops_per_second, kRateOrNone);
+  visit.block("sheet", machine.sheet);
   visit.block("attention", machine.attention);
   visit.block("products", machine.products);
   visit.block("element_wise", machine.element_wise);

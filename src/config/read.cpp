@@ -62,6 +62,9 @@ std::string expected(const std::string&) {
 std::string expected(const std::string& text, MayBeEmpty) {
   return expected(text);
 }
+std::string expected(std::int64_t value, const Bytes& bytes) {
+  return expected(value, bytes.range) + ", or a size such as 40GB or 80GiB";
+}
 std::string expected(const std::vector<std::string>&) {
   return "text or a list of texts";
 }
@@ -95,6 +98,26 @@ bool read(const Value& value, T& field, const Interval<T>& range) {
   if (error != std::errc{} || rest != end || !range.contains(number)) return false;
   field = number;
   return true;
+}
+
+bool read(const Value& value, std::int64_t& field, const Bytes& bytes) {
+  if (read(value, field, bytes.range)) return true;
+  if (value.kind != Value::Kind::scalar || value.quoted) return false;
+  constexpr std::array<std::pair<std::string_view, double>, 6> kUnits{
+      {{"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}}};
+  for (const auto& [unit, size] : kUnits) {
+    if (!value.text.ends_with(unit)) continue;
+    const char* const end = value.text.data() + value.text.size() - unit.size();
+    double count = 0;
+    const auto [rest, error] = std::from_chars(value.text.data(), end, count);
+    if (error != std::errc{} || rest != end) return false;
+    const double number = std::round(count * size);
+    // The comparison is false for numbers that are not finite, too.
+    if (!(number >= 0 && number <= static_cast<double>(bytes.range.high))) return false;
+    field = static_cast<std::int64_t>(number);
+    return bytes.range.contains(field);
+  }
+  return false;
 }
 
 bool read(const Value& value, bool& field) {

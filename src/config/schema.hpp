@@ -57,10 +57,16 @@ OrAuto<Spec...> or_auto(bool& open, Spec... spec) {
 using Integers = Interval<std::int64_t>;
 using Numbers = Interval<double>;
 
+/// Spec of a number of bytes: an integer, or a size such as `40GB` or `1.5GiB`.
+struct Bytes {
+  Integers range;
+};
+
 // Widths, heads and token ids are passed on as 32-bit integers (BLAS, token buffers).
 inline constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max();
 inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
+inline constexpr Bytes kBytes{{0, kMaxBytes}};
 
 inline constexpr double kMaxNumber = std::numeric_limits<double>::max();
 inline constexpr Numbers kPositive{0.0, kMaxNumber, true};
@@ -246,7 +252,7 @@ void describe(Visitor& visit, Run& run) {
   visit.key("transport", run.transport);
   visit.key("dtype", run.dtype);
   visit.key("recompute", run.recompute, or_auto(run.recompute_open));
-  visit.key("memory", run.memory, Integers{0, kMaxBytes});
+  visit.key("memory", run.memory, kBytes);
   visit.key("timeout", run.timeout, Numbers{0.0, 1e6});
   visit.block("checkpoint", run.checkpoint);
 }

@@ -54,7 +54,11 @@ def _bandwidth(row: Row) -> float:
     if not row.network:
         return 1.0
     machine = yaml.safe_load((ROOT / _machine(row)).read_text(encoding="utf-8"))
-    return row.network * 1e9 / 8 / machine["links"]["between"]["bytes_per_second"]
+    if "sheet" in machine:
+        rate = machine["sheet"]["network_bytes_per_second"]
+    else:
+        rate = machine["links"]["between"]["bytes_per_second"]
+    return row.network * 1e9 / 8 / rate
 
 
 def _machine(row: Row) -> str:

@@ -93,6 +93,14 @@ struct Links {
   std::int64_t adapters = 0;  ///< adapters of a node, shared evenly by its ranks; 0: one per rank
 };
 
+/// What a data sheet says of a rank, from which rates that a file leaves out are derived.
+struct DataSheet {
+  double flops_per_second = 0;          ///< dense products in the machine's type; 0: no sheet
+  double memory_bytes_per_second = 0;   ///< of its memory
+  double link_bytes_per_second = 0;     ///< to the ranks of its node, in each direction
+  double network_bytes_per_second = 0;  ///< of a network adapter, in each direction
+};
+
 struct Machine {
   std::string name = "nominal";
   std::string source = "not measured, only to compare plans";  ///< source of the numbers
@@ -100,6 +108,7 @@ struct Machine {
   std::int64_t ranks_per_node = 0;                             ///< 0: all ranks on one node
   std::int64_t memory = 0;                                     ///< bytes of a rank; 0: unknown
   double peak_flops_per_second = 0;  ///< peak of a rank, for utilization; 0: unknown
+  DataSheet sheet;
   AttentionTimes attention;
   ProductRates products;
   ElementWise element_wise;

@@ -91,7 +91,7 @@ TEST(MachineFile, ReadsBackToTheSame) {
   EXPECT_EQ(back.links.between.bytes_per_second, machine.links.between.bytes_per_second);
 }
 
-TEST(MachineFile, OfADataSheetAloneIsRefused) {
+TEST(MachineFile, WithoutRatesIsRefused) {
   const std::string sheet =
       "name: m\nsource: a data sheet\nmemory: 80000000000\n"
       "peak_flops_per_second: 9.89e+14\nranks_per_node: 8\n";
@@ -107,6 +107,62 @@ TEST(MachineFile, OfADataSheetAloneIsRefused) {
               ::testing::StartsWith("m.yaml:1: found no " + attention + ", and"));
   EXPECT_THAT(machine_error("  between: {bytes_per_second: 2e9}\n", ""),
               ::testing::StartsWith("m.yaml:1: found no " + links + ", and"));
+}
+
+const std::string kSheet =
+    "name: sheet\n"                              // 1
+    "source: data sheet\n"                       // 2
+    "ranks_per_node: 8\n"                        // 3
+    "memory: 40GB\n"                             // 4
+    "sheet:\n"                                   // 5
+    "  flops_per_second: 3e14\n"                 // 6
+    "  memory_bytes_per_second: 2.4e12\n"        // 7
+    "  link_bytes_per_second: 3e11\n"            // 8
+    "  network_bytes_per_second: 2.5e10\n"       // 9
+    "attention: {launch_seconds: 1e-4}\n"        // 10
+    "element_wise: {copies: {pack: 5e10}}\n"     // 11
+    "links: {between: {latency_seconds: 0}}\n";  // 12
+
+TEST(MachineFile, DerivesFromADataSheetWhatItLeavesOut) {
+  const Machine machine = parsed(kSheet);
+  EXPECT_EQ(machine.memory, 40'000'000'000);
+  EXPECT_EQ(machine.peak_flops_per_second, 3e14);
+  EXPECT_NEAR(machine.attention.flops_per_second, 0.61 * 3e14, 1);
+  EXPECT_NEAR(machine.products.flops_per_second, 0.705 * 3e14, 1);
+  EXPECT_NEAR(machine.element_wise.bytes_per_second, 0.8 * 2.4e12, 1);
+  EXPECT_NEAR(machine.links.inside.bytes_per_second, 0.807 * 3e11, 1);
+  EXPECT_EQ(machine.links.between.bytes_per_second, 2.5e10);
+  // What the file says stays, the rest of its block as well.
+  EXPECT_EQ(machine.attention.launch_seconds, 1e-4);
+  EXPECT_EQ(machine.element_wise.copies.pack, 5e10);
+  EXPECT_NEAR(machine.element_wise.copies.unpack, 1e11, 1);
+  EXPECT_EQ(machine.links.between.latency_seconds, 0);
+  const std::string yaml = to_yaml(machine);
+  EXPECT_EQ(to_yaml(parsed(yaml)), yaml);
+}
+
+TEST(MachineFile, SaysWhatADataSheetLacks) {
+  EXPECT_THAT(machine_error("  flops_per_second: 3e14\n", "", kSheet),
+              ::testing::StartsWith("m.yaml:5: sheet: found no flops_per_second; valid: all"));
+  EXPECT_THAT(machine_error("2.5e10", "0", kSheet),
+              ::testing::HasSubstr("found no network_bytes_per_second; valid"));
+}
+
+TEST(MachineFile, ReadsSizes) {
+  const auto memory = [](const std::string& size) {
+    std::string text = kSheet;
+    return parsed(text.replace(text.find("40GB"), 4, size)).memory;
+  };
+  EXPECT_EQ(memory("80GiB"), std::int64_t{80} << 30);
+  EXPECT_EQ(memory("1.5TB"), 1'500'000'000'000);
+  EXPECT_EQ(memory("512MiB"), std::int64_t{512} << 20);
+  EXPECT_EQ(memory("17"), 17);
+  for (const char* wrong :
+       {"40gb", "40 GB", "GB", "-1GB", "nanGB", "infTiB", "2e9TB", "\"40GB\"", "1.5"}) {
+    EXPECT_THAT(machine_error("40GB", wrong, kSheet),
+                ::testing::HasSubstr("m.yaml:4: memory: found"))
+        << wrong;
+  }
 }
 
 TEST(MachineFile, KnowsSparseAttention) {
