@@ -168,7 +168,7 @@ void describe(Visitor& visit, Parallel& parallel) {
   visit.key("tensor", parallel.tensor, or_auto(parallel.open.tensor, ranks));
   visit.key("context", parallel.context, or_auto(parallel.open.context, ranks));
   visit.key("schedule", parallel.schedule);
-  visit.key("chunks", parallel.chunks, Integers{1, kMostRanks});
+  visit.key("chunks", parallel.chunks, or_auto(parallel.open.chunks, Integers{1, kMostRanks}));
   visit.key("shard", parallel.shard, or_auto(parallel.open.shard));
 }
 

@@ -149,6 +149,7 @@ struct Parallel {
     bool pipeline = false;
     bool tensor = false;
     bool context = false;
+    bool chunks = false;
     bool shard = false;
   } open;
 

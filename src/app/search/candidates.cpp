@@ -35,6 +35,14 @@ std::vector<std::int64_t> degrees(bool open, std::int64_t given, std::int64_t wh
   return {given};
 }
 
+/// Groups of layers of a stage to try. More than these gain little: of a schedule's bubble, a part
+/// of 1 / chunks is left.
+std::vector<std::int64_t> chunks_of(const config::Parallel& given, std::int64_t pipeline) {
+  if (pipeline == 1) return {1};
+  if (!given.open.chunks) return {given.chunks};
+  return {1, 2, 4};
+}
+
 /// data x pipeline x tensor x context of so many trainers, in every way that keeps what is given.
 std::vector<config::Parallel> layouts(const config::Parallel& given, std::int64_t trainers) {
   std::vector<config::Parallel> all;
@@ -49,8 +57,10 @@ std::vector<config::Parallel> layouts(const config::Parallel& given, std::int64_
         parallel.tensor = tensor;
         parallel.context = context;
         parallel.data = stage / tensor / context;
-        if (pipeline == 1) parallel.chunks = 1;
-        all.push_back(parallel);
+        for (const std::int64_t chunks : chunks_of(given, pipeline)) {
+          parallel.chunks = chunks;
+          all.push_back(parallel);
+        }
       }
     }
   }
@@ -229,6 +239,7 @@ std::vector<std::string> settings(const Candidate& candidate) {
   set("parallel.pipeline", p.pipeline);
   set("parallel.tensor", p.tensor);
   set("parallel.context", p.context);
+  if (p.chunks > 1) set("parallel.chunks", p.chunks);
   set("parallel.shard", config::word_of(p.shard));
   set("attention.placement", config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) set(key->name, a.*(key->value));
@@ -242,8 +253,9 @@ std::vector<std::string> settings(const Candidate& candidate) {
 std::string layout_text(const Candidate& candidate) {
   const config::Parallel& p = candidate.parallel;
   const config::Attention& a = candidate.attention;
-  const std::string trainers = fmt::format("data {} x pipeline {} x tensor {} x context {}", p.data,
-                                           p.pipeline, p.tensor, p.context);
+  const std::string chunks = p.chunks > 1 ? fmt::format(" ({} chunks)", p.chunks) : "";
+  const std::string trainers = fmt::format("data {} x pipeline {}{} x tensor {} x context {}",
+                                           p.data, p.pipeline, chunks, p.tensor, p.context);
   if (a.servers == 0) return trainers;
   return trainers + " + " + counted(a.servers, a.mixed ? "mixed server" : "server");
 }

@@ -34,9 +34,11 @@ std::string row(std::string_view rank, const Judged& j, std::string_view step) {
   const config::Parallel& p = j.candidate.parallel;
   const config::Attention& a = j.candidate.attention;
   const std::string servers = fmt::format("{}{}", a.mixed ? "+" : "", a.servers);
-  return fmt::format(kRow, rank, p.data, p.pipeline, p.tensor, p.context, servers,
-                     placement_text(a), config::word_of(j.candidate.recompute),
-                     config::word_of(p.shard), step, bytes_text(j.bytes));
+  const std::string stages =
+      p.chunks > 1 ? fmt::format("{}x{}", p.pipeline, p.chunks) : fmt::format("{}", p.pipeline);
+  return fmt::format(kRow, rank, p.data, stages, p.tensor, p.context, servers, placement_text(a),
+                     config::word_of(j.candidate.recompute), config::word_of(p.shard), step,
+                     bytes_text(j.bytes));
 }
 
 std::string head(std::string_view step) {

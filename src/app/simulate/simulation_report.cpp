@@ -192,6 +192,7 @@ Json search_of(const std::vector<Considered>& considered) {
     const config::Parallel& p = one.candidate.parallel;
     rows.push_back({{"data", p.data},
                     {"pipeline", p.pipeline},
+                    {"chunks", p.chunks},
                     {"tensor", p.tensor},
                     {"context", p.context},
                     {"servers", one.candidate.attention.servers},

@@ -115,6 +115,31 @@ TEST(Candidates, WhatIsLeftOpenIsTried) {
   EXPECT_EQ(most, 8u);  // four ways to recompute, the optimizer whole or in shards
 }
 
+TEST(Candidates, StagesAreTriedInGroupsOfLayers) {
+  const auto chunks_of = [](const config::Experiment& e) {
+    std::set<std::int64_t> found;
+    for (const Candidate& one : arrangements(e)) {
+      if (one.parallel.pipeline == 1 || disaggregates(one)) {
+        EXPECT_EQ(one.parallel.chunks, 1);
+        continue;
+      }
+      EXPECT_EQ(4 % (one.parallel.pipeline * one.parallel.chunks), 0);
+      found.insert(one.parallel.chunks);
+      if (one.parallel.chunks == 1) continue;
+      EXPECT_THAT(settings(one),
+                  Contains(fmt::format("--set parallel.chunks={}", one.parallel.chunks)));
+      EXPECT_THAT(layout_text(one), HasSubstr("pipeline 2 (2 chunks) x"));
+    }
+    return found;
+  };
+  EXPECT_THAT(chunks_of(experiment()), ElementsAre(1, 2));
+  EXPECT_THAT(chunks_of(experiment({"parallel.chunks=auto"})), ElementsAre(1, 2));
+  EXPECT_THAT(
+      chunks_of(experiment({"parallel.data=4", "parallel.pipeline=2", "parallel.chunks=2"})),
+      ElementsAre(2));
+  EXPECT_THAT(chunks_of(experiment({"parallel.chunks=1"})), ElementsAre(1));
+}
+
 TEST(Candidates, DedicatedServersAreSomeOfTheDevices) {
   const config::Experiment e = experiment({"parallel.tensor=2"});
   std::set<std::int64_t> counts;
