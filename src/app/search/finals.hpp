@@ -34,7 +34,7 @@ struct Finals {
 
 /// Simulates the best with cad and the best without (of `ranked`, which is of one step) step by
 /// step, gives up who is slower for sure, and ends when the ratio of the two kinds is known to 2 %,
-/// or after 64 steps, or where the work would go beyond kWorkToDecide.
+/// or after 128 steps, or where the work would go beyond kWorkToDecide.
 /// @param limit  bytes of a rank; 0: not known
 /// @param show  told what it is at
 Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,

@@ -71,7 +71,7 @@ inline constexpr double kMostWork = 9e7;
 /// And for the best with cad, or without, where none was worth it.
 inline constexpr double kWorkToCompare = 2e7;
 /// And for more steps than one.
-inline constexpr double kWorkToDecide = 6e7;
+inline constexpr double kWorkToDecide = 9e7;
 inline constexpr int kMostByMemory = 64;
 
 }  // namespace cadenza::app
