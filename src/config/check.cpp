@@ -10,6 +10,7 @@
 
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
+#include "config/checker.hpp"
 #include "config/words.hpp"
 
 namespace cadenza::config {
@@ -17,36 +18,6 @@ namespace {
 
 // The byte tokenizer's vocabulary: 256 bytes and begin, end, padding.
 constexpr std::int64_t kByteVocabulary = 259;
-
-/// The divisors of a number in words: "1, 2, 3 or 6".
-std::string divisors(std::int64_t number) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t part = 1; part * part <= number; ++part) {
-    if (number % part != 0) continue;
-    all.push_back(part);
-    if (part * part != number) all.push_back(number / part);
-  }
-  std::ranges::sort(all);
-  const std::int64_t last = all.back();
-  all.pop_back();
-  return all.empty() ? fmt::format("{}", last)
-                     : fmt::format("{} or {}", fmt::join(all, ", "), last);
-}
-
-class Checker {
- public:
-  explicit Checker(const Value& root) : root_(root) {}
-
-  template <typename... Args>
-  void require(bool holds, const char* path, fmt::format_string<Args...> format,
-               Args&&... args) const {
-    if (holds) return;
-    fail_at(place_of(root_, path), path, fmt::format(format, std::forward<Args>(args)...));
-  }
-
- private:
-  const Value& root_;
-};
 
 /// Limits on products of the experiment's numbers, which decide how much memory it needs. Each
 /// number may be in range while their product is not.
@@ -160,35 +131,6 @@ void check_tensor(const Checker& check, const Parallel& p, const Model& m) {
   check.require(p.tensor <= m.vocab, "parallel.tensor",
                 "found {}, more than model.vocab = {}; valid: at most model.vocab", p.tensor,
                 m.vocab);
-}
-
-void check_pipeline(const Checker& check, const Experiment& e) {
-  const Parallel& p = e.parallel;
-  check_divides(check, p.pipeline, "parallel.pipeline", e.model.layers, "model.layers");
-  check_divides(check, p.chunks, "parallel.chunks", e.model.layers / p.pipeline,
-                "model.layers / parallel.pipeline");
-  const PipelineSchedule schedule = p.pipeline_schedule(e.attention.placement);
-  const bool interleaves = p.pipeline > 1 && schedule == PipelineSchedule::interleaved;
-  check.require(p.chunks == 1 || interleaves, "parallel.chunks",
-                "found {} with schedule {} over {} pipeline ranks; valid: 1, or more with schedule "
-                "interleaved and parallel.pipeline > 1",
-                p.chunks, word(schedule), p.pipeline);
-  const std::int64_t microbatches = e.batch.tokens / (e.batch.microbatch * p.data);
-  check.require(schedule != PipelineSchedule::interleaved || microbatches % p.pipeline == 0,
-                "parallel.chunks",
-                "found {} microbatches per data-parallel rank and step, which parallel.pipeline = "
-                "{} does not divide; valid for schedule interleaved: batch.tokens a multiple of {}",
-                microbatches, p.pipeline, e.batch.microbatch * p.data * p.pipeline);
-  check.require(p.pipeline == 1 || !e.model.tie_embeddings, "model.tie_embeddings",
-                "found true with parallel.pipeline = {}: embedding and head are on different "
-                "stages; valid: false, or parallel.pipeline = 1",
-                p.pipeline);
-  check.require(
-      e.attention.servers == 0 || p.pipeline == 1 || schedule == PipelineSchedule::phase_aligned,
-      "parallel.schedule",
-      "found {} with dedicated attention servers, which serve all stages in one phase; "
-      "valid: phase_aligned",
-      word(schedule));
 }
 
 void check_context(const Checker& check, const Experiment& e, HeadsOf heads_of) {

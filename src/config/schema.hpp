@@ -169,6 +169,7 @@ void describe(Visitor& visit, Parallel& parallel) {
   visit.key("context", parallel.context, or_auto(parallel.open.context, ranks));
   visit.key("schedule", parallel.schedule);
   visit.key("chunks", parallel.chunks, or_auto(parallel.open.chunks, Integers{1, kMostRanks}));
+  visit.key("stages", parallel.stages, Integers{1, 100000});
   visit.key("shard", parallel.shard, or_auto(parallel.open.shard));
 }
 

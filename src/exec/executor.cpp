@@ -14,6 +14,7 @@
 #include "cadenza/exec/memory.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/layers.hpp"
+#include "cadenza/program/stages.hpp"
 #include "exec/collectives/gradients.hpp"
 #include "exec/trainer.hpp"
 
@@ -38,7 +39,8 @@ std::vector<std::vector<SparseRule>> head_rules(const config::Experiment& e,
   if (e.attention.sparse.heads.empty()) return {};
   const program::Coordinates at = step_shape.layout.coordinates(trainer);
   const std::int64_t heads = e.model.heads / step_shape.layout.tensor();
-  std::vector<std::vector<SparseRule>> rules(static_cast<std::size_t>(step_shape.rank_layers()));
+  std::vector<std::vector<SparseRule>> rules(
+      static_cast<std::size_t>(step_shape.layers_of_rank(trainer)));
   for (std::size_t layer = 0; layer < rules.size(); ++layer) {
     const int of_model = step_shape.model_layer(at.pipeline, static_cast<int>(layer));
     for (std::int64_t head = 0; head < heads; ++head) {
@@ -90,12 +92,10 @@ model::ModelPart model_part(const config::Experiment& experiment, const program:
                             Rank trainer) {
   const program::Coordinates at = layout.coordinates(trainer);
   const std::int64_t stages = layout.pipeline();
-  const std::int64_t chunks = experiment.parallel.chunks;
-  const std::int64_t layers = experiment.model.layers / (stages * chunks);
+  const std::vector<Range> parts = program::stage_layers(experiment);
   model::ModelPart part;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::int64_t first = (chunk * stages + at.pipeline) * layers;
-    part.chunks.push_back({first, first + layers});
+  for (std::int64_t chunk = 0; chunk < experiment.parallel.chunks; ++chunk) {
+    part.chunks.push_back(parts[cadenza::at(chunk * stages + at.pipeline)]);
   }
   part.embedding = at.pipeline == 0;
   part.head = at.pipeline + 1 == stages;
@@ -159,7 +159,7 @@ void Executor<Real>::agree_on_plan(const program::StepPlan& plan) {
 template <typename Real>
 void Executor<Real>::bind(const program::StepPlan& plan) {
   fence();  // growing a buffer frees the old one, which waits for the device without run.timeout
-  const int layers = step_shape_.rank_layers();
+  const int layers = step_shape_.layers_of_rank(world_.rank());
   for (int half = 0; half < step_shape_.halves; ++half) {
     std::vector<const program::TickPlans*> tick_plans;
     for (const program::TickPlans& tick : plan.tick_plans) {
@@ -197,7 +197,7 @@ StepResult Executor<Real>::run(const program::StepPlan& plan) {
   for (const auto& exchange : exchange_) exchange->finish();
   if (plan.keeps_patterns) {
     tracer_.time_collective(*groups_->pool, OtherEvent::share_patterns, {}, [&] {
-      exchange_.front()->index().share_patterns(step_shape_.rank_layers());
+      exchange_.front()->index().share_patterns(step_shape_.layers_of_rank(world_.rank()));
     });
   }
   for (const auto& exchange : exchange_) exchange->require_all_computed();
@@ -333,7 +333,7 @@ AttentionContext<Real> Executor<Real>::context_of(const Instruction& instruction
   context.layer = instruction.layer;
   context.pass = instruction.pass;
   context.recompute = instruction.recompute;
-  const int layers = step_shape_.rank_layers();
+  const int layers = step_shape_.layers_of_rank(world_.rank());
   context.copy = std::max(instruction.buffer, 0) * layers + instruction.layer;
   if (!rules_.empty()) context.rules = rules_[at(instruction.layer)];
   if (instruction.buffer >= 0) context.home = trainer_->attention_buffers(instruction);

@@ -192,7 +192,7 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepS
   const program::Layout& layout = step_shape.layout;
   MemoryEstimate memory;
   std::int64_t rows = 0;
-  const int copies = program.buffers * step_shape.rank_layers();
+  const int copies = program.buffers * step_shape.layers_of_rank(program.rank);
   for (int half = 0; half < step_shape.halves; ++half) {
     add_exchange(tick_plans, layout.in_pool(program.rank), half, layout.tensor(), copies, memory,
                  rows);
@@ -217,9 +217,19 @@ MemoryEstimate least_memory(const config::Experiment& e, const program::StepShap
 
 MemoryEstimate least_memory(const config::Experiment& e) {
   const program::StepShape step_shape(e);
-  const Rank last = step_shape.layout.rank({0, step_shape.layout.pipeline() - 1, 0, 0});
-  return std::max(least_memory(e, step_shape, 0), least_memory(e, step_shape, last),
-                  [](const auto& a, const auto& b) { return a.total() < b.total(); });
+  const int last = step_shape.layout.pipeline() - 1;
+  MemoryEstimate most;
+  int layers = 0;
+  for (int stage = 0; stage <= last; ++stage) {
+    // Earlier stages hold no fewer microbatches, so later ones count if they have more layers.
+    const int mine = step_shape.layers_of_stage(stage);
+    if (mine <= layers && stage < last) continue;
+    layers = std::max(layers, mine);
+    const MemoryEstimate memory =
+        least_memory(e, step_shape, step_shape.layout.rank({0, stage, 0, 0}));
+    if (memory.total() > most.total()) most = memory;
+  }
+  return most;
 }
 
 MemoryLimit memory_limit(const config::Run& run, const MemoryLimit& device) {

@@ -139,7 +139,7 @@ void Trainer<Real>::load(const Instruction& instruction, const program::StepPlan
     places.first_document = plan.batch.first_document(microbatch);
     read_rows(corpus_, microbatch, tick.forward.workload, tick.first_document[at(group)], home,
               batch_, places);
-    llama_->set_batch(instruction.buffer, batch_);
+    llama_->set_batch(instruction.buffer, instruction.chunk, batch_);
   });
 }
 

@@ -79,7 +79,7 @@ class Builder {
       make_(buffer.run_tokens, "run_tokens", rows_);
       make_(buffer.run_begins, "run_begins", rows_ + 1);
     }
-    for (std::int64_t layer = 0; layer < shape_.chunk_layers; ++layer) {
+    for (std::int64_t layer = 0; layer < part_.most_chunk_layers(); ++layer) {
       LayerActivations<Real>& l = buffer.layers.emplace_back(shared);
       make_(l.input, "input", held_ * shape_.width);
       if (keeps_attention()) make_attention(l);

@@ -45,8 +45,9 @@ void Llama<Real>::reserve(std::int64_t rows) {
 }
 
 template <typename Real>
-void Llama<Real>::set_batch(int buffer, const TokenBatch& batch) {
+void Llama<Real>::set_batch(int buffer, int chunk, const TokenBatch& batch) {
   ActivationBuffer<Real>& to = activations(buffer);
+  to.chunk_layers = part_.chunks[at(chunk)].size();
   to.rows = static_cast<std::int64_t>(batch.tokens.size());
   copy_in(batch.tokens, to.tokens);
   copy_in(batch.positions, to.positions);
@@ -73,16 +74,30 @@ typename Llama<Real>::Span Llama<Real>::span(Range rows) const {
 
 template <typename Real>
 Accumulator<Real>* Llama<Real>::stream_after(int buffer, int layer) {
+  ActivationBuffer<Real>& of = activations(buffer);
   const int next = in_chunk(layer) + 1;
-  return next < shape_.chunk_layers ? activations(buffer, next).input.data()
-                                    : activations(buffer).last.data();
+  return next < of.chunk_layers ? of.layers[at(next)].input.data() : of.last.data();
 }
 
 template <typename Real>
-const Accumulator<Real>* Llama<Real>::residual(int buffer, std::int64_t layer, const Span& rows) {
-  const bool completed = layer == shape_.chunk_layers && !keeps_layers();
-  if (layer == 0 || completed) return nullptr;
-  return activations(buffer, static_cast<int>(layer) - 1).middle.data() + rows.row * shape_.width;
+int Llama<Real>::in_chunk(int layer) const {
+  for (const Range& chunk : part_.chunks) {
+    if (layer < chunk.size()) break;
+    layer -= static_cast<int>(chunk.size());
+  }
+  return layer;
+}
+
+template <typename Real>
+const Accumulator<Real>* Llama<Real>::residual(int buffer, std::int64_t in_chunk,
+                                               const Span& rows) {
+  if (in_chunk == 0) return nullptr;
+  return activations(buffer).layers[at(in_chunk - 1)].middle.data() + rows.row * shape_.width;
+}
+
+template <typename Real>
+const Accumulator<Real>* Llama<Real>::last_residual(int buffer, const Span& rows) {
+  return keeps_layers() ? residual(buffer, activations(buffer).chunk_layers, rows) : nullptr;
 }
 
 template <typename Real>
@@ -122,7 +137,7 @@ template <typename Real>
 void Llama<Real>::output(int buffer, Range rows, Sum* to) {
   const Span s = span(rows);
   const Sum* stream = activations(buffer).last.data() + s.row * shape_.width;
-  const Sum* before = residual(buffer, shape_.chunk_layers, s);
+  const Sum* before = last_residual(buffer, s);
   if (before == nullptr) {
     copy(stream, boundary_elements(rows), to);
   } else {
@@ -161,11 +176,13 @@ void Llama<Real>::reduce_norm_gradients() {
                               const kernels::RotaryTable<Sum>&, Parameters<Real>&,                 \
                               TensorGroup<Sum>*, MemoryLedger&);                                   \
   template void Llama<Real>::reserve(std::int64_t);                                                \
-  template void Llama<Real>::set_batch(int, const TokenBatch&);                                    \
+  template void Llama<Real>::set_batch(int, int, const TokenBatch&);                               \
   template AttentionBuffers<Real> Llama<Real>::attention_buffers(int, int);                        \
   template typename Llama<Real>::Span Llama<Real>::span(Range) const;                              \
   template Accumulator<Real>* Llama<Real>::stream_after(int, int);                                 \
+  template int Llama<Real>::in_chunk(int) const;                                                   \
   template const Accumulator<Real>* Llama<Real>::residual(int, std::int64_t, const Span&);         \
+  template const Accumulator<Real>* Llama<Real>::last_residual(int, const Span&);                  \
   template const Real* Llama<Real>::as_real(const Sum*, std::int64_t, Real*);                      \
   template const Real* Llama<Real>::gather(const Real*, const Span&);                              \
   template void Llama<Real>::reduce(Sum*, const Span&);                                            \

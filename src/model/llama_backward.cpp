@@ -16,8 +16,8 @@ double Llama<Real>::loss(int buffer, Range rows, double scale, bool gradient) {
   const std::int64_t first = s.row * width;
   const std::int64_t norm = parameters_.table.final_norm;
   Sum* last = activations(buffer).last.data() + first;
-  rms_norm(residual(buffer, shape_.chunk_layers, s), last, weight(norm), s.held, width,
-           model_.norm_eps, work_.normed.data(), work_.rstd_last.data());
+  rms_norm(last_residual(buffer, s), last, weight(norm), s.held, width, model_.norm_eps,
+           work_.normed.data(), work_.rstd_last.data());
   const double sum = head_loss(buffer, gather(work_.normed.data(), s), scale, s,
                                partial(work_.dnormed.data()), gradient);
   if (!gradient) return sum;

@@ -64,7 +64,7 @@ void Llama<Real>::attention_outputs(int buffer, int layer, Range rows) {
   project(work_.hidden.data(), weight(offsets(layer).down), s.count, shape_.ffn, shape_.width,
           partial(stream));
   reduce(stream, s);
-  if (!keeps_layers() && in_chunk(layer) + 1 == shape_.chunk_layers) {
+  if (!keeps_layers() && in_chunk(layer) + 1 == activations(buffer).chunk_layers) {
     add<Sum>(stream, l.middle.data() + first, s.held * shape_.width, stream);
   }
 }

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cadenza/model/part.hpp"
 
+#include <algorithm>
+
 namespace cadenza::model {
 
 std::int64_t ModelPart::layers() const {
   std::int64_t count = 0;
   for (const Range& chunk : chunks) count += chunk.size();
   return count;
+}
+
+std::int64_t ModelPart::most_chunk_layers() const {
+  std::int64_t most = 0;
+  for (const Range& chunk : chunks) most = std::max(most, chunk.size());
+  return most;
 }
 
 ModelPart whole_model(const config::Model& model) {
@@ -28,7 +36,6 @@ PartShape::PartShape(const config::Model& model, const ModelPart& part)
       kv_heads(model.kv_heads / part.tensor_size),
       ffn(model.ffn / part.tensor_size),
       vocab(tensor_share(part, model.vocab)),
-      widest_vocab((model.vocab + part.tensor_size - 1) / part.tensor_size),
-      chunk_layers(part.chunks.front().size()) {}
+      widest_vocab((model.vocab + part.tensor_size - 1) / part.tensor_size) {}
 
 }  // namespace cadenza::model

@@ -9,6 +9,7 @@
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/cost/flops.hpp"
+#include "cadenza/program/stages.hpp"
 
 namespace cadenza::program {
 
@@ -37,6 +38,7 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       recompute_(experiment.run.recompute),
       device_(experiment.run.device),
       layout_(layout),
+      layers_(static_cast<std::size_t>(layout.pipeline())),
       shards_optimizer_(experiment.parallel.shard == config::Shard::optimizer),
       element_(config::element_bytes(experiment.run.dtype).element),
       sum_(config::element_bytes(experiment.run.dtype).accumulator),
@@ -45,7 +47,12 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),
       heads_(static_cast<double>(model_.heads) / layout.tensor()),
       ffn_(static_cast<double>(model_.ffn) / layout.tensor()),
-      vocab_(static_cast<double>(model_.vocab) / layout.tensor()) {}
+      vocab_(static_cast<double>(model_.vocab) / layout.tensor()) {
+  const std::vector<Range> parts = stage_layers(experiment);
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    layers_[part % layers_.size()] += parts[part].size();
+  }
+}
 
 OperationWork OperationShapes::work(const Instruction& instruction, Rank rank,
                                     std::int64_t rows) const {
@@ -158,7 +165,7 @@ OperationWork OperationShapes::loss(const Instruction& instruction, double rows)
 
 /// Number of weights that the rank updates.
 double OperationShapes::owned_elements(Rank rank) const {
-  const double layers = static_cast<double>(model_.layers) / layout_.pipeline();
+  const auto layers = static_cast<double>(layers_[at(layout_.coordinates(rank).pipeline)]);
   return (layers * static_cast<double>(cost::layer_parameters(model_)) / layout_.tensor() +
           table_elements(model_, layout_, rank)) /
          (shards_optimizer_ ? layout_.data() * layout_.context() : 1);
@@ -342,8 +349,9 @@ std::vector<TensorCollective> OperationShapes::collectives(const Instruction& in
 
 /// Elements of the norms' gains. Every rank of a tensor group has all of those of its layers.
 std::int64_t OperationShapes::gains(Rank rank) const {
-  const bool last = layout_.coordinates(rank).pipeline + 1 == layout_.pipeline();
-  return (2 * model_.layers / layout_.pipeline() + (last ? 1 : 0)) * model_.d_model;
+  const int stage = layout_.coordinates(rank).pipeline;
+  const bool last = stage + 1 == layout_.pipeline();
+  return (2 * layers_[at(stage)] + (last ? 1 : 0)) * model_.d_model;
 }
 
 }  // namespace cadenza::program

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "cadenza/base/at.hpp"
+#include "cadenza/program/stages.hpp"
 #include "program/attention_operations.hpp"
 #include "program/stream_order.hpp"
 
@@ -138,7 +139,7 @@ class Builder {
   /// Adds the layers of a unit in the order of its pass. The halves of a microbatch take turns: the
   /// transfers of one are under way while the other computes (DistCA, figure 7).
   void add_layers(const MicrobatchPass& unit, Pass pass) {
-    const int layers = step_shape_.layers;
+    const int layers = layers_of(unit);
     for (int i = 0; i < layers; ++i) {
       if (i == 0) for_each_half(pass, [&](int half) { add_start(unit, pass, i, half); });
       for_each_half(pass, [&](int half) { add_tasks(unit, pass, i, half); });
@@ -251,11 +252,17 @@ class Builder {
   Instruction at_layer(const MicrobatchPass& unit, Pass pass, int i, int half) const {
     Instruction instruction = of(unit, Operation::post);
     instruction.half = half;
-    const int within = pass == Pass::forward ? i : step_shape_.layers - 1 - i;
-    instruction.layer = unit.chunk * step_shape_.layers + within;
+    const int within = pass == Pass::forward ? i : layers_of(unit) - 1 - i;
+    instruction.layer = within;
+    for (int chunk = 0; chunk < unit.chunk; ++chunk) instruction.layer += chunk_layers(chunk);
     instruction.plan =
         index_.plan(unit.tick, half, step_shape_.model_layer(at_.pipeline, instruction.layer));
     return instruction;
+  }
+
+  int layers_of(const MicrobatchPass& unit) const { return chunk_layers(unit.chunk); }
+  int chunk_layers(int chunk) const {
+    return static_cast<int>(step_shape_.chunk_layers(at_.pipeline, chunk).size());
   }
 
   const AttentionOperations& exchange(const Instruction& instruction) {
@@ -305,15 +312,32 @@ StepShape::StepShape(const config::Experiment& e)
     : layout(e),
       pipeline{static_cast<int>(e.parallel.pipeline), static_cast<int>(e.parallel.chunks),
                static_cast<int>(e.batch.tokens / (e.batch.microbatch * e.parallel.data))},
-      layers(static_cast<int>(e.model.layers / (e.parallel.pipeline * e.parallel.chunks))),
+      parts(stage_layers(e)),
       halves(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
       recompute(e.run.recompute),
       shards_optimizer(e.parallel.shard == config::Shard::optimizer),
-      evaluates(e.run.evaluates) {}
+      evaluates(e.run.evaluates) {
+  for (int stage = 0; stage < pipeline.stages; ++stage) {
+    most_layers = std::max(most_layers, layers_of_stage(stage));
+  }
+}
 
 int StepShape::model_layer(int stage, int layer) const {
-  const int chunk = layer / layers;
-  return (chunk * layout.pipeline() + stage) * layers + layer % layers;
+  int chunk = 0;
+  for (; layer >= chunk_layers(stage, chunk).size(); ++chunk) {
+    layer -= static_cast<int>(chunk_layers(stage, chunk).size());
+  }
+  return static_cast<int>(chunk_layers(stage, chunk).begin) + layer;
+}
+
+int StepShape::layers_of_stage(int stage) const {
+  std::int64_t layers = 0;
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk) layers += chunk_layers(stage, chunk).size();
+  return static_cast<int>(layers);
+}
+
+int StepShape::layers_of_rank(Rank rank) const {
+  return layers_of_stage(layout.trains(rank) ? layout.coordinates(rank).pipeline : 0);
 }
 
 std::vector<Tick> StepShape::ticks() const {
@@ -349,13 +373,13 @@ int PlanIndex::plan(int tick, int half, int layer) const {
 
 std::size_t StepShape::layer_passes() const {
   const int stages = layout.pools_stages() ? 1 : layout.pipeline();
-  return ticks().size() * static_cast<std::size_t>(stages * rank_layers() * kPasses);
+  return ticks().size() * static_cast<std::size_t>(stages * most_layers * kPasses);
 }
 
 std::size_t StepShape::number_of(const LayerPass& pass, Rank rank) const {
   const int stages = layout.pools_stages() ? 1 : layout.pipeline();
   const int stage = stages == 1 ? 0 : layout.coordinates(rank).pipeline;
-  const int layer = (pass.tick * stages + stage) * rank_layers() + pass.layer;
+  const int layer = (pass.tick * stages + stage) * most_layers + pass.layer;
   return static_cast<std::size_t>(layer * kPasses + static_cast<int>(pass.phase));
 }
 

@@ -9,9 +9,9 @@ namespace cadenza::simulate {
 Dense::Dense(const config::Experiment& experiment, const program::StepShape& step_shape,
              const Costs& costs)
     : e_(experiment),
+      step_shape_(step_shape),
       layout_(step_shape.layout),
       costs_(costs),
-      layers_(step_shape.rank_layers()),
       shapes_(experiment, layout_),
       bytes_(config::element_bytes(experiment.run.dtype)) {}
 
@@ -65,8 +65,8 @@ Dense::Sum Dense::gradient_sum(Rank rank, int layer) const {
 double Dense::gather_parameters(Rank rank) const {
   const std::vector<Rank> group = replicas(rank);
   if (group.size() == 1) return 0;
-  const double elements =
-      layers_ * layer_elements() + program::table_elements(e_.model, layout_, rank);
+  const double elements = step_shape_.layers_of_rank(rank) * layer_elements() +
+                          program::table_elements(e_.model, layout_, rank);
   return costs_.collective(Collective::all_gather, elements * bytes_.element, group);
 }
 

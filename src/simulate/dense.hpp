@@ -56,9 +56,9 @@ class Dense {
   double layer_elements() const;
 
   const config::Experiment& e_;
+  const program::StepShape& step_shape_;
   const program::Layout& layout_;
   const Costs& costs_;
-  int layers_;  ///< layers of a rank
   program::OperationShapes shapes_;
   config::ElementBytes bytes_;
   /// By tensor group (whose links may be slow), operation, pass, recompute, rows.

@@ -177,14 +177,14 @@ double fastest_seconds(const config::Experiment& e, Dense& dense, const Costs& c
   return least;
 }
 
-/// Of a microbatch on a rank of any stage.
-double stage_seconds(const config::Experiment& e, Dense& dense, const Costs& costs,
+/// Of a microbatch on a rank, in one layer.
+double layer_seconds(const config::Experiment& e, Dense& dense, const Costs& costs,
                      std::int64_t rows) {
   double seconds = 0;
   for (const Instruction& instruction : program::layer_instructions(e)) {
     seconds += fastest_seconds(e, dense, costs, instruction, rows);
   }
-  return seconds * static_cast<double>(e.model.layers / e.parallel.pipeline);
+  return seconds;
 }
 
 /// Of a microbatch on the last stage beside its layers.
@@ -245,16 +245,25 @@ double LeastTime::seconds(const config::Experiment& experiment) const {
   const bool exact = rows.least == rows.most && !in_turns;
   const Costs costs(exact ? machine_ : best_, e, step_shape.layout);
   Dense dense(e, step_shape, costs);
-  const double layers = stage_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
+  const double layer = layer_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
   const double loss = loss_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
-  const double fill = layers * static_cast<double>(rows.least) *
-                      (static_cast<double>(e.parallel.pipeline) - 1.0) / step_shape.pipeline.chunks;
-  const double update = update_seconds(e, dense);
-  const double busiest = busiest_seconds(e, costs, layers + loss);
-  // While a rank waits for its first half, it may compute attention.
-  const double trainers =
-      in_turns ? std::max((layers + loss) * mean_rows(e) + fill, busiest) : busiest + fill;
-  return std::max(trainers, servers_seconds(e)) + update;
+  double trainers = 0;
+  int most = 0;
+  for (int stage = step_shape.pipeline.stages - 1; stage >= 0; --stage) {
+    const int layers = step_shape.layers_of_stage(stage);
+    if (layers <= most) continue;  // a later stage has as many, and waits longer for its first
+    most = layers;
+    const bool last = stage + 1 == step_shape.pipeline.stages;
+    const double row = layer * layers + (last ? loss : 0.0);
+    // The first chunks of the stages before, of the first microbatch and, backward, of the last.
+    const double fill = layer * static_cast<double>(rows.least) *
+                        static_cast<double>(step_shape.chunk_layers(stage, 0).begin);
+    const double busiest = busiest_seconds(e, costs, row, layers);
+    // While a rank waits for its first half, it may compute attention.
+    trainers = std::max(trainers,
+                        in_turns ? std::max(row * mean_rows(e) + fill, busiest) : busiest + fill);
+  }
+  return std::max(trainers, servers_seconds(e)) + update_seconds(e, dense);
 }
 
 std::vector<double> LeastTime::attention() const {
@@ -283,15 +292,15 @@ double LeastTime::mean_rows(const config::Experiment& e) const {
   return tokens / static_cast<double>(e.parallel.data * e.parallel.context);
 }
 
-/// What the rank with most work computes or, in rings, waits for, in all layers of its stage.
-/// @param row  seconds of a row outside attention
-double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& costs,
-                                  double row) const {
+/// What the rank with most work of a stage computes or, in rings, waits for.
+/// @param row     seconds of a row outside attention
+/// @param layers  of the stage
+double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& costs, double row,
+                                  double layers) const {
   const config::Parallel& p = e.parallel;
   const config::Attention& a = e.attention;
   const double forwards = attention_again(e) ? 2 : 1;
   const double heads = static_cast<double>(e.model.heads) / static_cast<double>(p.tensor);
-  const double layers = static_cast<double>(e.model.layers) / static_cast<double>(p.pipeline);
   const double launches = (forwards + 1) * costs.launch_seconds();
   const double sends = forwards + (a.inputs == config::Inputs::keep ? 0 : 1);
   const std::vector<Hops> hops = key_hops(e);
@@ -324,7 +333,9 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
   }
   // Spread evenly over a pool; a server may compute all of a layer in one call.
   const double rows = mean_rows(e) * row;
-  const double attention = attention_seconds(e) / static_cast<double>(e.ranks() / p.tensor);
+  const double share =
+      layers * static_cast<double>(p.pipeline) / static_cast<double>(e.model.layers);
+  const double attention = share * attention_seconds(e) / static_cast<double>(e.ranks() / p.tensor);
   if (a.overlap != config::Overlap::ping_pong) return rows + attention;
   // The mean of all ranks, of which servers have no rows.
   const double training = static_cast<double>(p.trainers()) / static_cast<double>(e.ranks());

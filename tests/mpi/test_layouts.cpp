@@ -100,6 +100,55 @@ TEST(Layouts, TrainLikeOneRankInDouble) {
   }
 }
 
+/// One layer more than there are chunks of stages: dealt, interleaved and as a list.
+std::vector<config::Experiment> uneven_pipelines(int stages) {
+  config::Experiment e = testing::tiny_experiment();
+  e.model.layers = 2 * stages + 1;
+  e.attention.placement = config::PlacementKind::colocated;
+  e.parallel.pipeline = stages;
+  e.batch.microbatch = 64;
+  e.batch.tokens = 2 * stages * e.batch.microbatch;
+  std::vector<config::Experiment> all(3, e);
+  all[1].parallel.chunks = 2;
+  all[1].run.recompute = config::Recompute::layer;
+  all[2].parallel.stages.assign(static_cast<std::size_t>(stages), 1);
+  all[2].parallel.stages.front() = stages + 2;
+  return all;
+}
+
+TEST(Layouts, UnevenStagesGoOnFromOneRankAndBack) {
+  const auto world = comm::make_world();
+  const test::TemporaryFolder folder;
+  std::string written = folder / "pipeline.h5", passed = folder / "one_rank.h5";
+  for (std::string* path : {&written, &passed}) {  // rank 0's count
+    world->broadcast(std::as_writable_bytes(std::span(*path)), 0);
+  }
+  const auto self = comm::make_self();
+  for (const config::Experiment& drawn : uneven_pipelines(world->size())) {
+    SCOPED_TRACE(config::to_yaml(drawn));
+    const config::Experiment e = testing::on_these_devices(drawn, *world);
+    const config::Experiment alone = testing::on_one_rank(e);
+    std::vector<StepResult> found, expected;
+    RankState<double> first(e, *world);
+    found.push_back(first.run(0));
+    first.executor.write_checkpoint(written, 1);
+    if (world->rank() == 0) {
+      RankState<double> reference(alone, *self);
+      for (int step = 0; step < 3; ++step) expected.push_back(reference.run(step));
+      RankState<double> second(alone, *self);
+      second.executor.read_checkpoint(model::CheckpointReader(written));
+      found.push_back(second.run(1));
+      second.executor.write_checkpoint(passed, 2);
+    }
+    world->barrier();
+    RankState<double> third(e, *world);
+    third.executor.read_checkpoint(model::CheckpointReader(passed));
+    found.push_back(third.run(2));
+    if (world->rank() == 0) expect_same(found, expected, 1e-12, 1e-12);
+    world->barrier();
+  }
+}
+
 /// What tokens see, which no placement knows.
 void set_random_kind(Draw& draw, config::AttentionKind kind, config::Experiment& e) {
   config::Attention& attention = e.attention;
@@ -178,7 +227,7 @@ std::int64_t attention_bytes(const config::Experiment& e, const program::StepPla
     if (!phases || phase == Pass::forward) bytes += forward;
     if (!phases || phase == Pass::backward) bytes += backward + (again ? forward : 0);
   }
-  return bytes * step_shape.rank_layers();
+  return bytes * step_shape.layers_of_rank(rank);
 }
 
 /// Bytes of residual streams and their gradients that it sends to its neighbours in the pipeline.

@@ -18,8 +18,6 @@ def obstacle(row: Row) -> str:
         return "parameters sharded (FSDP, ZeRO stage 3)"
     if not (ROOT / _machine(row)).is_file():
         return f"no machine file for {row.gpu}"
-    if row.layers % (row.pp * row.vp):
-        return "stages of unequal layers"
     return ""
 
 

@@ -143,6 +143,8 @@ struct Parallel {
   std::int64_t context = 1;
   PipelineSchedule schedule = PipelineSchedule::automatic;
   std::int64_t chunks = 1;  ///< interleaved: groups of layers per pipeline rank
+  /// Layers by part, chunk c of stage s at c * pipeline + s; empty: program::stage_layers.
+  std::vector<std::int64_t> stages;
   Shard shard = Shard::none;
   /// Keys that placement auto may choose, because the file leaves them out or has `auto` there.
   struct Open {

@@ -44,7 +44,8 @@ struct ActivationBuffer {
   std::int64_t run_count = 0;                  ///< as in TokenRuns, if the part has the embedding
   Array<std::int32_t> run_rows, run_tokens;    ///< [R]
   Array<std::int32_t> run_begins;              ///< [R + 1]
-  std::vector<LayerActivations<Real>> layers;  ///< layers of the chunk
+  std::int64_t chunk_layers = 0;               ///< layers of the chunk that it is for
+  std::vector<LayerActivations<Real>> layers;  ///< as many as the part's longest chunk has
   Array<Accumulator<Real>> last;               ///< [r, C] output of the chunk's last layer
 };
 

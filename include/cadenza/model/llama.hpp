@@ -99,9 +99,9 @@ class Llama {
   /// call it only between steps; it invalidates pointers from attention_buffers().
   void reserve(std::int64_t rows);
 
-  /// Sets the microbatch of a buffer: its rows are at most the reserved ones and a multiple of
-  /// tensor_size (padding: token 0, position 0, target -1).
-  void set_batch(int buffer, const TokenBatch& batch);
+  /// Sets the chunk that a buffer is for, and its microbatch: its rows are at most the reserved
+  /// ones and a multiple of tensor_size (padding: token 0, position 0, target -1).
+  void set_batch(int buffer, int chunk, const TokenBatch& batch);
   std::int64_t rows(int buffer) const { return activations(buffer).rows; }
 
   void embed(int buffer, Range rows);
@@ -157,7 +157,8 @@ class Llama {
   Span span(Range rows) const;
   ActivationBuffer<Real>& activations(int buffer) { return work_.buffers[at(buffer)]; }
   const ActivationBuffer<Real>& activations(int buffer) const { return work_.buffers[at(buffer)]; }
-  int in_chunk(int layer) const { return layer % static_cast<int>(shape_.chunk_layers); }
+  /// The number of a local layer in its chunk.
+  int in_chunk(int layer) const;
   LayerActivations<Real>& activations(int buffer, int layer) {
     return activations(buffer).layers[at(in_chunk(layer))];
   }
@@ -168,10 +169,11 @@ class Llama {
 
   /// Returns the stream after a layer: the next layer's input or the chunk's output.
   Sum* stream_after(int buffer, int layer);
-  /// Returns the term missing in the stream before a layer of the chunk (0: its first layer,
-  /// chunk_layers: after its last): the previous layer's `middle`, to which its feed-forward adds;
-  /// null if the stream is complete.
-  const Sum* residual(int buffer, std::int64_t layer, const Span& rows);
+  /// Returns the term missing in the stream before a layer of the chunk: the previous layer's
+  /// `middle`, to which its feed-forward adds; null before the first, where nothing is missing.
+  const Sum* residual(int buffer, std::int64_t in_chunk, const Span& rows);
+  /// The same after the chunk's last layer.
+  const Sum* last_residual(int buffer, const Span& rows);
 
   /// Computes norm, q, k, v and clears outputs; first adds `residual` to the stream unless null.
   void make_inputs(int buffer, int layer, const Sum* residual, const Span& rows);

@@ -12,14 +12,15 @@
 namespace cadenza::model {
 
 struct ModelPart {
-  /// Layers of the model in chunks of equal size; one chunk unless the pipeline is interleaved.
+  /// Layers of the model in chunks; one chunk unless the pipeline is interleaved.
   std::vector<Range> chunks;
   bool embedding = true;  ///< held by the first pipeline stage
   bool head = true;       ///< final norm and LM head, held by the last stage
   int tensor_rank = 0;    ///< slice of heads, ffn, vocabulary, and of rows between the products
   int tensor_size = 1;
 
-  std::int64_t layers() const;  ///< of all chunks; local layers count through them
+  std::int64_t layers() const;             ///< of all chunks; local layers count through them
+  std::int64_t most_chunk_layers() const;  ///< of the chunk with most
 };
 
 /// Returns the whole model as one chunk.
@@ -41,7 +42,6 @@ struct PartShape {
   std::int64_t ffn = 0;
   Range vocab;                    ///< tokens whose embedding and logits are here
   std::int64_t widest_vocab = 0;  ///< largest of the tensor group's ranks
-  std::int64_t chunk_layers = 0;  ///< layers of a chunk
   std::int64_t joined() const { return queries + 2 * keys; }
 };
 

@@ -85,13 +85,20 @@ struct StepShape {
 
   Layout layout;
   PipelineShape pipeline;
-  int layers = 1;  ///< layers of a chunk
-  int halves = 1;  ///< 2: ping-pong
+  std::vector<Range> parts;  ///< layers of the model: stage_layers()
+  int most_layers = 1;       ///< of the stage with most
+  int halves = 1;            ///< 2: ping-pong
   config::Recompute recompute = config::Recompute::none;
   bool shards_optimizer = false;
   bool evaluates = false;  ///< forward passes only
-  /// Layers of a rank: of all chunks of its pipeline stage.
-  int rank_layers() const { return layers * pipeline.chunks; }
+  /// The layers of the model in a chunk of a stage.
+  const Range& chunk_layers(int stage, int chunk) const {
+    return parts[static_cast<std::size_t>(chunk * pipeline.stages + stage)];
+  }
+  /// Layers of all chunks of a pipeline stage.
+  int layers_of_stage(int stage) const;
+  /// Layers of a rank's stage; of a dedicated server, whose stages are alike, those of any.
+  int layers_of_rank(Rank rank) const;
   /// The layer of the model that a stage's layer is.
   /// @param layer  layer of the pipeline stage, over all chunks: Instruction::layer
   int model_layer(int stage, int layer) const;

@@ -58,8 +58,8 @@ class LeastTime {
   double mean_rows(const config::Experiment& experiment) const;
   double attention_seconds(const config::Experiment& experiment) const;
   double servers_seconds(const config::Experiment& experiment) const;
-  double busiest_seconds(const config::Experiment& experiment, const Costs& costs,
-                         double row) const;
+  double busiest_seconds(const config::Experiment& experiment, const Costs& costs, double row,
+                         double layers) const;
 
   config::Machine machine_;
   config::Machine best_;  ///< no size is slower than a smaller one

@@ -106,6 +106,7 @@ Numbers sample_rounds(const config::Experiment& e, const Grid& grid, const Numbe
 config::Experiment with_layers(const config::Experiment& given, std::int64_t of_stage) {
   config::Experiment e = given;
   e.model.layers = of_stage * e.parallel.pipeline;
+  e.parallel.stages.clear();
   return e;
 }
 
@@ -127,12 +128,12 @@ Excess excess(const config::Experiment& e, const Sample& sample,
           static_cast<double>(result.operations)};
 }
 
-/// In all layers: two samples of them say what one more takes.
+/// In all layers of the stage with most: two samples, of even stages, say what one more takes.
 Excess excess_of_layers(const Sample& sample, std::span<const program::TickPlans> tick_plans,
                         const config::Machine& machine) {
   constexpr std::int64_t kFew = 2, kMore = 4;
   const config::Experiment& e = sample.experiment;
-  const std::int64_t layers = e.model.layers / e.parallel.pipeline;
+  const std::int64_t layers = program::StepShape(e).most_layers;
   const std::int64_t unit = e.parallel.chunks;
   if (layers <= kMore * unit) return excess(e, sample, tick_plans, machine);
   const Excess few = excess(with_layers(e, kFew * unit), sample, tick_plans, machine);

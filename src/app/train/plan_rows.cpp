@@ -15,7 +15,7 @@ class Numbers {
   Numbers(const program::StepShape& step_shape, std::span<const program::TickPlans> plans)
       : index_(step_shape, plans),
         halves_(step_shape.halves > 1),
-        all_layers_(step_shape.rank_layers() * step_shape.layout.pipeline()) {}
+        all_layers_(static_cast<int>(step_shape.parts.back().end)) {}
 
   int tick(std::size_t plan) const { return index_.tick(static_cast<int>(plan)); }
 

@@ -35,7 +35,7 @@ constexpr std::size_t kSpareEvents = 4096;
 std::size_t event_capacity(const config::Experiment& e) {
   const program::StepShape step_shape(e);
   const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.halves);
-  const auto layers = static_cast<std::size_t>(step_shape.rank_layers());
+  const auto layers = static_cast<std::size_t>(step_shape.most_layers);
   const auto per_layer = static_cast<std::size_t>(64 + 8 * step_shape.layout.pool_size());
   return kSpareEvents + ticks * layers * 3 * per_layer;
 }
@@ -45,7 +45,7 @@ std::size_t event_capacity(const config::Experiment& e) {
 std::size_t usual_events(const config::Experiment& e) {
   const program::StepShape step_shape(e);
   const auto ticks = step_shape.ticks().size() * static_cast<std::size_t>(step_shape.halves);
-  return ticks * static_cast<std::size_t>(step_shape.rank_layers()) * 24;
+  return ticks * static_cast<std::size_t>(step_shape.most_layers) * 24;
 }
 
 /// Describes how to continue a run that a signal ended, or what an evaluation has.

@@ -38,7 +38,6 @@ def test_what_cannot_be_said_has_a_reason():
         "": 260, "parameters sharded (FSDP, ZeRO stage 3)": 79,
         "one attention operation, no step": 4}
     assert obstacle(dataclasses.replace(ROW, gpu="abacus")) == "no machine file for abacus"
-    assert obstacle(dataclasses.replace(ROW, pp=3)) == "stages of unequal layers"
     assert not stand_in(ROW)
     assert stand_in(dataclasses.replace(ROW, sp=False))
 

@@ -102,6 +102,15 @@ TEST(Candidates, WhatIsGivenIsKept) {
   EXPECT_GT(contexts, 0u);
 }
 
+TEST(Candidates, PipelinesNeedNotDivideTheLayers) {
+  std::set<std::int64_t> pipelines, of_cad;
+  for (const Candidate& one : arrangements(experiment({"model.layers=7"}))) {
+    (disaggregates(one) ? of_cad : pipelines).insert(one.parallel.pipeline);
+  }
+  EXPECT_THAT(pipelines, ElementsAre(1, 2, 4));
+  EXPECT_THAT(of_cad, ElementsAre(1));  // its stages are in one phase
+}
+
 TEST(Candidates, WhatIsLeftOpenIsTried) {
   const config::Experiment e = experiment();
   std::size_t pipelines = 0, in_turns = 0, most = 0;
@@ -241,7 +250,7 @@ class Draw {
     const std::int64_t tokens = microbatch * microbatches;
     const std::int64_t longest = of({5, 60, microbatch / 2, microbatch});
     std::vector<std::string> settings = {
-        fmt::format("model.layers={}", of({2, 4})),
+        fmt::format("model.layers={}", of({2, 3, 4})),
         fmt::format("model.heads={}", heads),
         fmt::format("model.kv_heads={}", std::min(heads, of({1, 2, 8}))),
         fmt::format("model.d_model={}", heads * of({8, 64})),
@@ -338,6 +347,31 @@ TEST(LeastTime, NoCandidateIsFasterWhateverTheExperiment) {
     Draw draw(seed);
     const config::Experiment e = draw.experiment();
     EXPECT_GE(tightest_bound(e, draw.machine(), every), 0);
+  }
+}
+
+// The slowest stage may be any; cad has a pool for each.
+TEST(LeastTime, NoListOfStagesIsFaster) {
+  const config::Machine m = machine();
+  for (const std::string placement : {"colocated", "cad"}) {
+    for (const std::string stages : {"[]", "[4, 2, 1]", "[1, 5, 1]", "[1, 1, 5]"}) {
+      for (const std::string chunks : {"1f1b", "interleaved"}) {
+        std::vector<std::string> settings = {
+            "model.layers=7", "batch.tokens=24576", "parallel={data: 1, pipeline: 3}",
+            "parallel.schedule=" + chunks, "attention.placement=" + placement};
+        if (chunks == "interleaved") settings.emplace_back("parallel.chunks=2");
+        if (chunks == "1f1b") settings.push_back("parallel.stages=" + stages);
+        if (chunks == "interleaved" && stages != "[]") {
+          settings.emplace_back("parallel.stages=[1, 1, 1, 2, 1, 1]");
+        }
+        const config::Experiment e = experiment(settings);
+        const data::Batch batch = packer(e).batch(0);
+        const double seconds = forecast(e, batch, m).result.seconds;
+        const double bound = simulate::LeastTime(batch, e, m).seconds(e);
+        EXPECT_LE(bound, seconds * (1 + 1e-9)) << placement << " " << chunks << " " << stages;
+        EXPECT_GT(bound, 0.7 * seconds) << placement << " " << chunks << " " << stages;
+      }
+    }
   }
 }
 

@@ -47,10 +47,34 @@ TEST(Check, LayoutsThatDoNotDivideSayWhatWould) {
   EXPECT_THAT(error_of(kGood, {"data.source=synthetic", "model.vocab=3", "parallel.tensor=4"}),
               AllOf(HasSubstr("parallel.tensor"), HasSubstr("model.vocab")));
   EXPECT_THAT(error_of(kGood, {"model.layers=6", "parallel.pipeline=4"}),
-              HasSubstr("parallel.pipeline=4: found 4, which does not divide model.layers = 6; "
-                        "valid: 1, 2, 3 or 6"));
-  const Overrides chunks = {"model.layers=6", "parallel.pipeline=2", "parallel.chunks=2"};
-  EXPECT_THAT(error_of(kGood, chunks), HasSubstr("model.layers / parallel.pipeline = 3"));
+              AllOf(HasSubstr("parallel.pipeline=4: found 4, which does not divide model.layers = "
+                              "6, with schedule phase_aligned"),
+                    HasSubstr("valid: 1, 2, 3 or 6, or parallel.schedule 1f1b")));
+}
+
+TEST(Check, StagesThatDoNotFitTheModelAreRefused) {
+  const auto error = [](const Overrides& more) {
+    Overrides all = {"model.layers=5", "attention.placement=colocated"};
+    all.insert(all.end(), more.begin(), more.end());
+    return error_of(kGood, all);
+  };
+  EXPECT_THAT(error({"parallel.pipeline=6"}),
+              HasSubstr("found 6 stages for model.layers = 5; valid: at most 5"));
+  EXPECT_THAT(error({"parallel.pipeline=2", "parallel.chunks=3"}),
+              HasSubstr("parallel.chunks=3: found 3 of each of 2 stages, for model.layers = 5; "
+                        "valid: at most 2"));
+  EXPECT_THAT(error({"parallel.stages=[5]"}),
+              HasSubstr("parallel.stages=[5]: found a list with parallel.pipeline = 1; valid: []"));
+  EXPECT_THAT(error({"parallel.pipeline=2", "parallel.stages=[2, 2, 1]"}),
+              HasSubstr("found 3 numbers; valid: parallel.pipeline x parallel.chunks = 2 x 1 = 2"));
+  EXPECT_THAT(error({"parallel.pipeline=2", "parallel.stages=[2, 2]"}),
+              HasSubstr("found 4 layers in all; valid: numbers with the sum model.layers = 5"));
+  EXPECT_THAT(error({"parallel.pipeline=2", "parallel.stages=[5, 0]"}),
+              HasSubstr("parallel.stages[1]: found 0; valid: an integer in [1, 100000]"));
+  EXPECT_THAT(error({"model.layers=4", "parallel.pipeline=2", "parallel.stages=[3, 1]",
+                     "attention.placement=cad"}),
+              AllOf(HasSubstr("found unequal numbers with schedule phase_aligned"),
+                    HasSubstr("valid: [], or parallel.schedule 1f1b")));
 }
 
 /// A combination that is refused, and a part of the reason.
@@ -165,6 +189,9 @@ TEST(Check, CombinationsThatMakeSenseAreTaken) {
       {"model.layers=4", "parallel.pipeline=2", "parallel.chunks=2", "attention.placement=zigzag",
        "parallel.context=3"},
       {"parallel.context=8", "attention.placement=ulysses_ring", "attention.head_parallel=2"},
+      {"model.layers=5", "parallel.pipeline=2", "attention.placement=colocated"},
+      {"model.layers=5", "parallel.pipeline=2", "parallel.schedule=1f1b", "parallel.stages=[4, 1]"},
+      {"model.layers=4", "parallel.pipeline=2", "parallel.stages=[2, 2]"},
       {"attention.servers=1", "attention.mixed=true", "attention.overlap=ping_pong"},
       {"model.layers=4", "parallel.pipeline=2", "attention.placement=cad", "parallel.schedule=1f1b",
        "attention.inputs=keep"},

@@ -195,7 +195,7 @@ class RankBuilder {
 
   // --- gradients, slices, hosts ---
 
-  int layers() const { return shape_.rank_layers(); }
+  int layers() const { return shape_.layers_of_rank(program_.rank); }
   Name gradient_name(int gathers, int bucket) const {
     return {number_of(Kind::gradients, replicas_.front()), gathers, bucket, false, 0};
   }

@@ -46,8 +46,15 @@ inline void draw_model(Draw& draw, config::Experiment& e) {
   e.model.kv_heads = heads.kv_heads;
   e.model.d_model = heads.heads * heads.dim;
   e.model.ffn = draw.of(std::vector<std::int64_t>{48, 70});
-  const std::int64_t stages = e.parallel.pipeline * e.parallel.chunks;
-  e.model.layers = stages * draw.between(1, stages > 2 ? 1 : 2);
+  const std::int64_t parts = e.parallel.pipeline * e.parallel.chunks;
+  e.model.layers = draw.between(parts, parts > 2 ? parts + 1 : 2 * parts);
+  if (e.parallel.pipeline > 1 && draw.between(0, 2) == 0) {
+    std::vector<std::int64_t>& stages = e.parallel.stages;
+    stages.assign(static_cast<std::size_t>(parts), 1);
+    for (std::int64_t more = e.model.layers - parts; more > 0; --more) {
+      ++stages[static_cast<std::size_t>(draw.between(0, parts - 1))];
+    }
+  }
   e.model.tie_embeddings = e.parallel.pipeline == 1 && draw.between(0, 2) == 0;
 }
 

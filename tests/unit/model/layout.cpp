@@ -96,8 +96,12 @@ class Piece {
 
  private:
   std::pair<int, int> layers(int chunk) const {
-    const int size = static_cast<int>(part_.chunks.front().size());
-    return {chunk * size, (chunk + 1) * size};
+    std::int64_t first = 0;
+    for (int before = 0; before < chunk; ++before) {
+      first += part_.chunks[static_cast<std::size_t>(before)].size();
+    }
+    const std::int64_t size = part_.chunks[static_cast<std::size_t>(chunk)].size();
+    return {static_cast<int>(first), static_cast<int>(first + size)};
   }
 
   void recompute(int buffer, int layer, const TokenBatch& batch, Range rows) {
@@ -142,12 +146,12 @@ class Ranks {
       : layout_(layout), batches_(batches) {
     const auto microbatches = static_cast<std::int64_t>(batches.size());
     const auto rows = static_cast<std::int64_t>(batches.front().tokens.size());
-    const std::int64_t size = model.layers / (layout.stages * layout.chunks);
+    const std::int64_t parts = layout.stages * layout.chunks;
     for (std::int64_t stage = 0; stage < layout.stages; ++stage) {
       ModelPart part{{}, stage == 0, stage + 1 == layout.stages, tensor_rank, layout.tensor};
       for (std::int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
-        const std::int64_t first = (chunk * layout.stages + stage) * size;
-        part.chunks.push_back({first, first + size});
+        const std::int64_t number = chunk * layout.stages + stage;
+        part.chunks.push_back({number * model.layers / parts, (number + 1) * model.layers / parts});
       }
       pieces_.push_back(std::make_unique<Piece<Real>>(
           model, part, Capacity{rows, static_cast<int>(microbatches * layout.chunks)}, layout,
@@ -208,7 +212,7 @@ class Ranks {
 
   void forward(int batch, int group, bool first) {
     Piece<Real>& p = piece(group);
-    p.llama.set_batch(buffer(batch, group), batch_of(batch));
+    p.llama.set_batch(buffer(batch, group), chunk(group), batch_of(batch));
     std::vector<typename Piece<Real>::Operations> lists;
     for (const Range rows : halves_) {
       if (first) {

@@ -108,7 +108,7 @@ struct Subject {
     const Attention<Real> attention{{model, rotary, batch}};
     const int layers = static_cast<int>(model.layers);
     const Range rows{0, static_cast<std::int64_t>(batch.tokens.size())};
-    llama.set_batch(0, batch);
+    llama.set_batch(0, 0, batch);
     llama.embed(0, rows);
     for (int layer = 0; layer < layers; ++layer) {
       llama.attention_inputs(0, layer, rows);

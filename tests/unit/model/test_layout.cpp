@@ -116,8 +116,8 @@ std::vector<int> tensor_sizes() {
   return cadenza::testing::kSanitized ? std::vector{1, 2} : std::vector{1, 2, 4};
 }
 std::vector<Pipeline> pipelines() {
-  if (cadenza::testing::kSanitized) return {{1, 1}, {2, 3}};
-  return {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 3}};
+  if (cadenza::testing::kSanitized) return {{1, 1}, {2, 2}};  // of six layers, 1, 2, 1 and 2
+  return {{1, 1}, {4, 1}, {1, 2}, {2, 3}, {2, 2}};            // of six layers
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, Pieces,
                          ::testing::Combine(::testing::ValuesIn(tensor_sizes()),

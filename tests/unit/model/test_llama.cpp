@@ -185,7 +185,7 @@ void count_allocation(Kokkos::Tools::SpaceHandle, const char*, const void*, std:
 template <typename Real>
 void run_dense(Llama<Real>& llama, const TokenBatch& batch, int layers) {
   const Range rows{0, static_cast<std::int64_t>(batch.tokens.size())};
-  llama.set_batch(0, batch);
+  llama.set_batch(0, 0, batch);
   llama.embed(0, rows);
   for (int layer = 0; layer < layers; ++layer) {
     llama.attention_inputs(0, layer, rows);

@@ -139,7 +139,9 @@ inline config::Experiment random_experiment(plan::test::Draw& draw) {
                         ? draw.of(std::vector{Recompute::none, Recompute::mlp})
                         : draw.any<Recompute>();
   e.parallel.shard = draw.any<config::Shard>();
-  e.model.layers = e.parallel.pipeline * e.parallel.chunks * draw.between(1, 2);
+  const std::int64_t parts = e.parallel.pipeline * e.parallel.chunks;
+  e.model.layers = parts * draw.between(1, 2);
+  if (!cad && parts > 1) e.model.layers += draw.between(0, 1);
   e.batch.microbatch = 512;
   e.batch.tokens = 512 * e.parallel.data * e.parallel.pipeline * draw.between(1, 3);
   e.data.max_document = 512;

@@ -243,7 +243,8 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
         }
       }
       const long trains = step_shape.layout.trains(program.rank) ? 1 : 0;
-      const long layers = trains * units * step_shape.layers * step_shape.halves;
+      const int mine = step_shape.layers_of_rank(program.rank);
+      const long layers = trains * step_shape.pipeline.microbatches * mine * step_shape.halves;
       EXPECT_EQ((count[{load, Pass::forward}]), trains * units);
       for (const Pass pass : {Pass::forward, Pass::backward}) {
         EXPECT_EQ((count[{attention_inputs, pass}]), layers);
@@ -252,7 +253,7 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
       const bool recomputes = step_shape.recompute == config::Recompute::attention ||
                               step_shape.recompute == config::Recompute::layer;
       EXPECT_EQ(recomputed, recomputes ? layers : 0);
-      EXPECT_EQ((count[{reduce_layer, Pass::backward}]), trains * step_shape.rank_layers());
+      EXPECT_EQ((count[{reduce_layer, Pass::backward}]), trains * mine);
       EXPECT_EQ((count[{gradient_norm, Pass::backward}]), trains);
       EXPECT_EQ((count[{optimize, Pass::backward}]), trains);
       EXPECT_EQ((count[{send, Pass::forward}]), (count[{receive, Pass::backward}]));
