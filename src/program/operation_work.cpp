@@ -66,7 +66,7 @@ OperationWork OperationShapes::work(const Instruction& instruction, Rank rank,
         }},
        {Operation::embed,  // a tensor rank reads the rows of its part of the vocabulary
         [](const Shapes& s, const Instruction&, Rank, double rows) -> OperationWork {
-          return {{}, rows * s.width_ * (s.sum_ + s.element_ / s.layout_.tensor())};
+          return {{}, rows * s.width_ * (s.sum_ + 1.0 * s.element_ / s.layout_.tensor())};
         }},
        {Operation::embed_gradient,
         [](const Shapes& s, const Instruction&, Rank, double rows) -> OperationWork {
