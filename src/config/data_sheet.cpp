@@ -3,8 +3,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 namespace cadenza::config {
 namespace {
 
@@ -21,9 +19,9 @@ constexpr double kCopies = 1.0 / 24;
 constexpr double kInsideLatency = 3e-6, kBetweenLatency = 5e-6, kLaunch = 2e-5;  // seconds
 // Sparse attention: assumed, as no kernel of it was measured (inputs/machines/h100.yaml).
 constexpr double kSparsePair = 1.4;
-constexpr double kLogitBytes = 1.0 / 32;  // a byte of memory's rate stands for 32 FLOPs of logits,
-constexpr double kScoreBytes = 6;         // a pass over a logit for this many bytes,
-constexpr double kMassBytes = 320;        // a choice among masses for these
+constexpr double kLogitFlops = 32;  // FLOPs of logits in the time of a byte of memory
+constexpr double kScoreBytes = 6;   // bytes in the time of a pass over a logit
+constexpr double kMassBytes = 320;  // bytes in the time of a choice among masses
 
 /// Blocks of fewer than 64 tokens leave tiles partly empty.
 std::vector<Row<3>> sparse_table() {
@@ -44,8 +42,9 @@ void require_numbers(const Value& root, const Machine& machine) {
   require("flops_per_second", sheet.flops_per_second);
   require("memory_bytes_per_second", sheet.memory_bytes_per_second);
   require("link_bytes_per_second", sheet.link_bytes_per_second);
-  if (machine.ranks_per_node > 0)
+  if (machine.ranks_per_node > 0) {
     require("network_bytes_per_second", sheet.network_bytes_per_second);
+  }
   if (missing.empty()) return;
   fail_at(place_of(root, "sheet"), "sheet",
           fmt::format("found no {}; valid: all numbers of the data sheet, per rank",
@@ -53,16 +52,6 @@ void require_numbers(const Value& root, const Machine& machine) {
 }
 
 }  // namespace
-
-bool gives(const Value& root, const std::string& path) {
-  const Value* value = &root;
-  for (std::size_t begin = 0; value != nullptr && begin < path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    value = value->find(path.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return value != nullptr;
-}
 
 bool has_sheet(const Machine& machine) {
   const DataSheet& sheet = machine.sheet;
@@ -72,7 +61,6 @@ bool has_sheet(const Machine& machine) {
 }
 
 void complete_from_sheet(const Value& root, Machine& machine) {
-  if (!has_sheet(machine)) return;
   require_numbers(root, machine);
   const auto derive = [&](const char* path, auto& field, auto value) {
     if (!gives(root, path)) field = value;
@@ -91,7 +79,7 @@ void complete_from_sheet(const Value& root, Machine& machine) {
   derive("attention.sparse.pair", attention.sparse.pair, kSparsePair);
   derive("attention.sparse.table", attention.sparse.table, sparse_table());
   IndexRates& index = attention.index;
-  derive("attention.index.flops_per_second", index.flops_per_second, memory / kLogitBytes);
+  derive("attention.index.flops_per_second", index.flops_per_second, memory * kLogitFlops);
   derive("attention.index.scores_per_second", index.scores_per_second, memory / kScoreBytes);
   derive("attention.index.masses_per_second", index.masses_per_second, memory / kMassBytes);
 

@@ -7,14 +7,11 @@
 
 namespace cadenza::config {
 
-/// Whether the file gives a value at "key", "block.key" or deeper.
-bool gives(const Value& root, const std::string& path);
-
 /// Whether the machine's file has numbers of a data sheet.
 bool has_sheet(const Machine& machine);
 
-/// Sets every rate that the file leaves out to a share of the sheet's number for it, if the file
-/// has any.
+/// Sets every rate that the file leaves out to a share of the sheet's number for it.
+/// @pre has_sheet()
 /// @throws Error(usage) if the block lacks a number
 void complete_from_sheet(const Value& root, Machine& machine);
 

@@ -82,7 +82,6 @@ void check_products(const Value& root, const std::vector<Row<4>>& rows) {
 /// Requires the rates without which nominal ones would be used. These are for unnamed machines; for
 /// a named one they would be wrong by orders of magnitude, unnoticed.
 void require_rates(const Value& root, const Machine& machine) {
-  if (has_sheet(machine)) return;
   std::vector<std::string> missing;
   const AttentionTimes& attention = machine.attention;
   const bool tables = !attention.forward.empty() && !attention.backward.empty();
@@ -125,7 +124,6 @@ void check_numbers(const Value& root, const Machine& machine) {
                         "0 for one per rank",
                         machine.links.adapters, machine.ranks_per_node));
   }
-  require_rates(root, machine);
 }
 
 }  // namespace
@@ -135,7 +133,7 @@ Machine parse_machine(const std::string& text, const std::string& file) {
   check_keys<Machine>(root);
   Machine machine = read_machine(root);
   check_numbers(root, machine);
-  complete_from_sheet(root, machine);
+  has_sheet(machine) ? complete_from_sheet(root, machine) : require_rates(root, machine);
   return machine;
 }
 

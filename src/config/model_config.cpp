@@ -215,15 +215,6 @@ void erase(Value& block, std::string_view name) {
   std::erase_if(block.entries, [&](const Entry& entry) { return entry.name == name; });
 }
 
-/// The value at `names` below `block`; null where there is none.
-Value* value_at(Value& block, std::initializer_list<const char*> names) {
-  Value* value = &block;
-  for (const char* name : names) {
-    if (value != nullptr) value = value->find(name);
-  }
-  return value;
-}
-
 /// Adds the leaves of `more` that `block` lacks.
 void add_missing(Value& block, const Value& more, const std::string& path = "") {
   for (const Entry& entry : more.entries) {
@@ -258,7 +249,7 @@ void resolve_model_config(Value& root, const ReadFile& read) {
   // JSON is YAML, and what reads YAML has the bounds and the messages that are wanted.
   const Value file = parse_yaml(read(path), path, "a Hugging Face config.json");
   Value described = model_of(file);
-  if (value_at(*model, {"rope", "scaling", "kind"}) != nullptr) {
+  if (gives(*model, "rope.scaling.kind")) {
     if (Value* const rope = described.find("rope")) erase(*rope, "scaling");
   }
   add_missing(*model, described);

@@ -42,6 +42,16 @@ const Place& place_of(const Value& root, const std::string& path) {
   return value->place;
 }
 
+bool gives(const Value& root, const std::string& path) {
+  const Value* value = &root;
+  for (std::size_t begin = 0; value != nullptr && begin < path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    value = value->find(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return value != nullptr;
+}
+
 std::string one_line(const std::string& text) {
   constexpr std::size_t kLongest = 120;
   const std::string line = printable(text.substr(0, kLongest));

@@ -57,6 +57,9 @@ std::string join_path(const std::string& path, const std::string& name);
 /// Place of the value at `path`, or of the innermost block around it where there is none.
 const Place& place_of(const Value& root, const std::string& path);
 
+/// Whether there is a value at "key", "block.key" or deeper.
+bool gives(const Value& root, const std::string& path);
+
 /// Text of a file for messages: printable, and cut when it is long.
 std::string one_line(const std::string& text);
 

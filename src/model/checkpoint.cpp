@@ -401,17 +401,20 @@ void CheckpointReader::read_elements(const std::string& prefix, const ParameterT
 template <typename Real>
 void CheckpointReader::read(Parameters<Real>& parameters) const {
   const ParameterTable& table = parameters.table;
-  std::vector<Accumulator<Real>> values(static_cast<std::size_t>(table.elements));
+  for (const ParameterInfo& info : table.entries) {
+    const Range elements{info.offset, info.offset + info.count()};
+    std::vector<Accumulator<Real>> values(static_cast<std::size_t>(info.count()));
+    read_elements("", table, elements, values.data());
+    set_weights(parameters, elements, values.data());
+  }
   auto first = Kokkos::create_mirror_view(parameters.first_moment);
   auto second = Kokkos::create_mirror_view(parameters.second_moment);
-  read_elements("", table, {0, table.elements}, values.data());
   std::int64_t moment = 0;
   for (const Range& owned : parameters.owned) {
     read_elements(kFirstMomentPrefix, table, owned, first.data() + moment);
     read_elements(kSecondMomentPrefix, table, owned, second.data() + moment);
     moment += owned.size();
   }
-  set_weights(parameters, values.data());
   Kokkos::deep_copy(parameters.first_moment, first);
   Kokkos::deep_copy(parameters.second_moment, second);
 }

@@ -8,17 +8,6 @@
 #include "cadenza/model/layers.hpp"
 
 namespace cadenza::model {
-namespace {
-
-void copy_in(const std::vector<std::int32_t>& values, const Array<std::int32_t>& target) {
-  using Host =
-      Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  const Host host(values.data(), values.size());
-  copy_and_wait(Kokkos::subview(target, std::pair(std::size_t{0}, values.size())), host);
-}
-
-}  // namespace
-
 template <typename Real>
 Llama<Real>::Llama(const config::Model& model, const ModelPart& part, Capacity capacity,
                    config::Recompute recompute, const kernels::RotaryTable<Sum>& rotary,
@@ -49,15 +38,15 @@ void Llama<Real>::set_batch(int buffer, int chunk, const TokenBatch& batch) {
   ActivationBuffer<Real>& to = activations(buffer);
   to.chunk_layers = part_.chunks[at(chunk)].size();
   to.rows = static_cast<std::int64_t>(batch.tokens.size());
-  copy_in(batch.tokens, to.tokens);
-  copy_in(batch.positions, to.positions);
-  copy_in(batch.targets, to.targets);
+  copy_in<std::int32_t>(batch.tokens, to.tokens.data());
+  copy_in<std::int32_t>(batch.positions, to.positions.data());
+  copy_in<std::int32_t>(batch.targets, to.targets.data());
   if (!part_.embedding) return;
   const RowsByToken sorted = rows_by_token(batch.tokens, shape_.vocab);
   to.run_count = std::ssize(sorted.tokens);
-  copy_in(sorted.rows, to.run_rows);
-  copy_in(sorted.tokens, to.run_tokens);
-  copy_in(sorted.begins, to.run_begins);
+  copy_in<std::int32_t>(sorted.rows, to.run_rows.data());
+  copy_in<std::int32_t>(sorted.tokens, to.run_tokens.data());
+  copy_in<std::int32_t>(sorted.begins, to.run_begins.data());
 }
 
 template <typename Real>

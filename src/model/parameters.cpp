@@ -99,16 +99,49 @@ void allocate_arrays(Parameters<Real>& p, bool gradients, MemoryLedger& ledger) 
   p.second_moment = allocate<Sum>(ledger, MemoryKind::optimizer, "second_moment", owned);
 }
 
+/// Where values go: the weights, and their masters unless null.
+template <typename Real>
+struct Target {
+  Real* weights;
+  Accumulator<Real>* masters;
+
+  KOKKOS_FUNCTION void set(std::int64_t i, Accumulator<Real> value) const {
+    narrow(value, weights[i]);
+    if (masters != nullptr) masters[i] = value;
+  }
+};
+
+/// Calls action(elements, masters) for the parts of `elements` that the rank owns and for those
+/// that it does not, in order; masters are null where there are none.
+template <typename Real, typename Action>
+void for_owned_and_others(const Parameters<Real>& p, Range elements, Action action) {
+  if (!std::is_same_v<Real, Accumulator<Real>>) {
+    Accumulator<Real>* masters = p.masters.data();
+    for (const Range& range : p.owned) {
+      const Range mine = intersect(range, elements);
+      if (!mine.empty()) {
+        if (mine.begin > elements.begin) action(Range{elements.begin, mine.begin}, nullptr);
+        action(mine, masters + mine.begin - range.begin);
+        elements.begin = mine.end;
+      }
+      masters += range.size();
+    }
+  }
+  if (!elements.empty()) action(elements, nullptr);
+}
+
 /// Initialises elements of a block: those of a matrix by their index in the whole, of a vector to
 /// ones.
 /// @param elements  of the block
-/// @param to  where the first of them goes; weights or masters
-template <typename Sum, typename To>
-void initialise(const ParameterInfo& info, std::uint64_t seed, Range elements, To* to) {
+/// @param to  where the first of them goes
+template <typename Real>
+void initialise(const ParameterInfo& info, std::uint64_t seed, Range elements,
+                const Target<Real>& to) {
+  using Sum = Accumulator<Real>;
   if (!info.is_matrix()) {
     for_elements(
         "initialise_ones", elements.size(),
-        KOKKOS_LAMBDA(const std::int64_t i) { narrow(Sum(1), to[i]); });
+        KOKKOS_LAMBDA(const std::int64_t i) { to.set(i, Sum(1)); });
     return;
   }
   const std::uint64_t stream = Hasher().add(info.name).value();
@@ -121,23 +154,8 @@ void initialise(const ParameterInfo& info, std::uint64_t seed, Range elements, T
         const std::int64_t index = corner + row * whole_columns + column;
         const double value =
             kInitialDeviation * random_normal(seed, stream, static_cast<std::uint64_t>(index));
-        narrow(static_cast<Sum>(value), to[i]);
+        to.set(i, static_cast<Sum>(value));
       });
-}
-
-/// Initialises the masters of the owned elements.
-template <typename Sum>
-void initialise_masters(const ParameterTable& table, std::uint64_t seed,
-                        const std::vector<Range>& owned, Sum* masters) {
-  for (const Range& range : owned) {
-    for (const ParameterInfo& info : table.entries) {
-      const Range mine = intersect(range, {info.offset, info.offset + info.count()});
-      if (mine.empty()) continue;
-      initialise<Sum>(info, seed, {mine.begin - info.offset, mine.end - info.offset},
-                      masters + mine.begin - range.begin);
-    }
-    masters += range.size();
-  }
 }
 
 }  // namespace
@@ -196,26 +214,28 @@ Parameters<Real> make_parameters(const config::Model& model, const ModelPart& pa
   parameters.owned = owned;
   allocate_arrays(parameters, gradients, ledger);
   for (const ParameterInfo& info : parameters.table.entries) {
-    initialise<Sum>(info, seed, {0, info.count()}, parameters.weights.data() + info.offset);
-  }
-  if (!std::is_same_v<Real, Sum>) {
-    initialise_masters(parameters.table, seed, owned, parameters.masters.data());
+    for_owned_and_others(
+        parameters, {info.offset, info.offset + info.count()}, [&](Range elements, Sum* masters) {
+          initialise<Real>(info, seed, {elements.begin - info.offset, elements.end - info.offset},
+                           {parameters.weights.data() + elements.begin, masters});
+        });
   }
   return parameters;
 }
 
 template <typename Real>
-void set_weights(Parameters<Real>& parameters, const Accumulator<Real>* values) {
-  const auto weights = Kokkos::create_mirror_view(parameters.weights);
-  for (std::int64_t i = 0; i < parameters.table.elements; ++i) narrow(values[i], weights.data()[i]);
-  Kokkos::deep_copy(parameters.weights, weights);
-  if (std::is_same_v<Real, Accumulator<Real>>) return;
-  const auto masters = Kokkos::create_mirror_view(parameters.masters);
-  Accumulator<Real>* next = masters.data();
-  for (const Range& range : parameters.owned) {
-    next = std::copy_n(values + range.begin, range.size(), next);
-  }
-  Kokkos::deep_copy(parameters.masters, masters);
+void set_weights(Parameters<Real>& parameters, Range elements, const Accumulator<Real>* values) {
+  using Sum = Accumulator<Real>;
+  const auto count = static_cast<std::size_t>(elements.size());
+  std::vector<Real> rounded(count);
+  for (std::size_t i = 0; i < count; ++i) narrow(values[i], rounded[i]);
+  copy_in<Real>(rounded, parameters.weights.data() + elements.begin);
+  for_owned_and_others(parameters, elements, [&](Range part, Sum* masters) {
+    if (masters == nullptr) return;
+    copy_in(std::span<const Sum>(values + part.begin - elements.begin,
+                                 static_cast<std::size_t>(part.size())),
+            masters);
+  });
 }
 
 template <typename Sum>
@@ -233,7 +253,7 @@ void place_block(const ParameterInfo& info, const Sum* block, Sum* whole) {
 #define CADENZA_INSTANTIATE(Real)                                                                  \
   template Parameters<Real> make_parameters(const config::Model&, const ModelPart&, std::uint64_t, \
                                             MemoryLedger&, const std::vector<Range>&, bool);       \
-  template void set_weights(Parameters<Real>&, const Accumulator<Real>*);
+  template void set_weights(Parameters<Real>&, Range, const Accumulator<Real>*);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

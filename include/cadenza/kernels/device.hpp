@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "cadenza/base/memory.hpp"
@@ -101,6 +102,14 @@ void copy_and_wait(const To& to, const From& from) {
   fence();  // an unpinned copy would wait for the stream itself, unwatched
   Kokkos::deep_copy(Device(), to, from);
   fence();
+}
+
+/// Copies values from host memory to `to`, and waits.
+template <typename T>
+void copy_in(std::span<const T> values, T* to) {
+  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+  copy_and_wait(Kokkos::View<T*, DeviceMemory, Unmanaged>(to, values.size()),
+                Kokkos::View<const T*, Kokkos::HostSpace, Unmanaged>(values.data(), values.size()));
 }
 
 /// Allocates `count` zeroed elements and enters them in the ledger under `kind`.

@@ -83,10 +83,10 @@ Parameters<Real> make_parameters(const config::Model& model, const ModelPart& pa
                                  std::uint64_t seed, MemoryLedger& ledger,
                                  const std::vector<Range>& owned, bool gradients = true);
 
-/// Sets all weights, and the masters of those that are owned.
-/// @param values  of all elements, in host memory
+/// Sets the weights of `elements`, and the masters of those that are owned.
+/// @param values  of these elements, in host memory
 template <typename Real>
-void set_weights(Parameters<Real>& parameters, const Accumulator<Real>* values);
+void set_weights(Parameters<Real>& parameters, Range elements, const Accumulator<Real>* values);
 
 /// Copies a rank's block into the whole parameter, both in host memory.
 template <typename Sum>

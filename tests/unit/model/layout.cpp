@@ -58,7 +58,7 @@ class Piece {
       std::transform(block.begin(), block.end(), mine.begin() + info.offset,
                      [](double value) { return static_cast<Sum>(value); });
     }
-    set_weights(parameters, mine.data());
+    set_weights(parameters, {0, parameters.table.elements}, mine.data());
   }
 
   using Operations = std::vector<std::function<void()>>;

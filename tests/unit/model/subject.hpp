@@ -99,7 +99,8 @@ struct Subject {
   }
 
   void set(const Vector& all) {
-    set_weights(parameters, std::vector<Sum>(all.begin(), all.end()).data());
+    set_weights(parameters, {0, parameters.table.elements},
+                std::vector<Sum>(all.begin(), all.end()).data());
   }
 
   /// Forward and backward of one microbatch. @return the loss

@@ -157,7 +157,8 @@ TEST(Parameters, WeightsAreTheMastersRounded) {
   const Vector values = test::download_double(rounded.masters);
   EXPECT_EQ(values, test::download_double(same.weights));
   EXPECT_EQ(test::download_double(rounded.weights), test::rounded_to<bfloat16>(values));
-  set_weights(rounded, std::vector<float>(values.size(), 1 + 0x1p-9f).data());
+  set_weights(rounded, {0, rounded.table.elements},
+              std::vector<float>(values.size(), 1 + 0x1p-9f).data());
   EXPECT_THAT(test::download_double(rounded.weights), ::testing::Each(1.0));
   EXPECT_THAT(test::download_double(rounded.masters), ::testing::Each(1 + 0x1p-9));
 }
@@ -174,7 +175,7 @@ TEST(Parameters, AShareHasMastersOfItsElementsAlone) {
   EXPECT_EQ(test::download_double(share.masters), test::owned_of(all, owned));
   Vector others(all.size());
   std::iota(others.begin(), others.end(), 1.0);
-  set_weights(share, std::vector<float>(others.begin(), others.end()).data());
+  set_weights(share, {0, elements}, std::vector<float>(others.begin(), others.end()).data());
   EXPECT_EQ(test::download_double(share.weights), test::rounded_to<bfloat16>(others));
   EXPECT_EQ(test::download_double(share.masters), test::owned_of(others, owned));
 }
