@@ -50,7 +50,7 @@ void read_checkpoint(Bytes input) {
   model::Parameters<float> read = parameters;
   reader.read(read);
   require(reader.step() == 3, "step {} of a file named after step 3", reader.step());
-  for (const Array<float>& array : {read.values, read.first_moment, read.second_moment}) {
+  for (const Array<float>& array : {read.weights, read.first_moment, read.second_moment}) {
     require(all(array, [](float x) { return std::isfinite(x); }),
             "accepted a number that is not finite");
   }
@@ -70,7 +70,7 @@ void write_checkpoint(const std::string& path) {
   model::CheckpointWriter writer(path, 3, small_experiment());
   for (const char* prefix : {"", model::kFirstMomentPrefix, model::kSecondMomentPrefix}) {
     const HostArray<float> values =
-        values_of(*prefix == 0 ? parameters.values : parameters.first_moment);
+        values_of(*prefix == 0 ? parameters.weights : parameters.first_moment);
     for (const model::ParameterInfo& info : parameters.table.entries) {
       writer.write(prefix + info.name, model::whole_shape(info), values.data() + info.offset);
     }
