@@ -22,6 +22,16 @@ void require_device(const config::Experiment& experiment) {
        wants_cuda ? "cuda" : "host", kDeviceIsCuda ? "cuda" : "host");
 }
 
+/// Only simulations know of other stacks.
+void require_own_software(const config::Experiment& experiment) {
+  const config::Software& software = experiment.cluster.software;
+  if (software == config::Software{}) return;
+  fail(ExitCode::usage,
+       "cluster.software: found {}; valid: cadenza, which this command runs (cadenza simulate "
+       "predicts steps of other stacks)",
+       software.name);
+}
+
 std::string budgets_text(const config::Experiment& experiment) {
   const std::string& path = experiment.attention.sparse.budgets;
   return path.empty() ? ""
@@ -62,24 +72,22 @@ config::Experiment with_budgets(config::Experiment experiment) {
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides,
                                    config::HeadsOf heads) {
-  std::string text, model, budgets;
+  std::string text, budgets;  // of the whole experiment, which rank 0 reads for all
   config::UnusedKeys unused;
   config::Experiment experiment;
   collectively(world, [&] {
     if (world.rank() != 0) return;
-    text = read_yaml(path, kExperiment);
-    const auto read = [&](const std::string& file) {
-      return model = config::read_model_config(file);
-    };
-    experiment = shown(config::parse_experiment(text, path, overrides, &unused, heads, read));
+    experiment = shown(
+        config::parse_experiment(read_yaml(path, kExperiment), path, overrides, &unused, heads));
+    require_own_software(experiment);
+    text = config::to_yaml(experiment);
     budgets = budgets_text(experiment);
   });
-  for (std::string* file : {&text, &model, &budgets}) *file = comm::broadcast(world, *file, 0);
+  for (std::string* file : {&text, &budgets}) *file = comm::broadcast(world, *file, 0);
   const std::string host = comm::host_place(world).host;
   collectively(world, [&] {
     if (world.rank() != 0) {
-      const auto read = [&](const std::string&) { return model; };
-      experiment = shown(config::parse_experiment(text, path, overrides, nullptr, heads, read));
+      experiment = shown(config::parse_experiment(text, path, {}, nullptr, heads));
     }
     if (!budgets.empty()) config::read_budgets(budgets, experiment);
     config::check_ranks(experiment, world.size());

@@ -50,7 +50,8 @@ class Dense {
 
  private:
   std::vector<TimedCollective> tensor_collectives(const program::Instruction& instruction,
-                                                  Rank rank, std::int64_t rows) const;
+                                                  Rank rank, std::int64_t rows,
+                                                  double compute) const;
   std::vector<Rank> tensor_group(Rank rank) const;
   std::vector<Rank> replicas(Rank rank) const;
   double layer_elements() const;

@@ -43,8 +43,15 @@ def experiment(row: Row) -> dict:
                      "chunks": row.vp, "shard": row.shard},
         "attention": {"placement": _CONTEXT if row.cp > 1 else "colocated"},
         "run": {"dtype": "bfloat16", "recompute": row.recompute},
-        "cluster": {"machine": _machine(row), "bandwidth": _bandwidth(row)},
+        "cluster": {"machine": _machine(row), "bandwidth": _bandwidth(row),
+                    "software": _software(row)},
     }
+
+
+def _software(row: Row) -> dict:
+    """The stack that comes nearest to that of the source."""
+    stack = "torchtitan" if row.shard == "full" else "megatron"
+    return {"file": stack, "sequence_parallel": row.sp is not False}
 
 
 def _bandwidth(row: Row) -> float:
