@@ -59,6 +59,13 @@ config::Experiment with_budgets(config::Experiment experiment) {
   return experiment;
 }
 
+void require_executed(const config::Experiment& experiment) {
+  if (experiment.parallel.shard != config::Shard::parameters) return;
+  fail(ExitCode::usage,
+       "parallel.shard: found parameters, which only plan, simulate and sweep know; valid here: "
+       "none, optimizer");
+}
+
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides,
                                    config::HeadsOf heads) {
@@ -82,6 +89,7 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
       experiment = shown(config::parse_experiment(text, path, overrides, nullptr, heads, read));
     }
     if (!budgets.empty()) config::read_budgets(budgets, experiment);
+    require_executed(experiment);
     config::check_ranks(experiment, world.size());
     config::check_faults(experiment, 0, experiment.run.steps);
     require_device(experiment);

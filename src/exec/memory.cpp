@@ -46,6 +46,24 @@ std::int64_t rotation_bytes(const config::Experiment& e) {
          config::element_bytes(e.run.dtype).accumulator;
 }
 
+/// Elements whose weights a rank stores, and whose gradients, beside its share of the sums.
+struct StoredElements {
+  std::int64_t weights = 0;
+  std::int64_t gradients = 0;
+};
+
+/// Returns all of them or, with shards of the parameters, the shard, what lies outside layers, and
+/// of layers the present one and, of weights, the one that is gathered meanwhile.
+/// @param owned  elements of the shard
+StoredElements stored_elements(const program::StepShape& step_shape,
+                               const model::ParameterTable& table, std::int64_t owned) {
+  if (!step_shape.shards_parameters) return {table.elements, table.elements};
+  const std::int64_t layer = model::layer_elements(table, 0).size();
+  const auto layers = std::ssize(table.layers);
+  const std::int64_t rest = table.elements - layers * layer;
+  return {owned + rest + std::min<std::int64_t>(layers, 2) * layer, rest + layer};
+}
+
 void add_trainer(const config::Experiment& e, const program::StepShape& step_shape,
                  const program::Program& program, std::int64_t rows, MemoryEstimate& memory) {
   const program::Layout& layout = step_shape.layout;
@@ -65,11 +83,11 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   }
   memory.other = kernels::product_workspace_bytes();
   memory.parameters += memory.gradients;
-  const bool trains = !step_shape.evaluates;
-  if (!trains) owned = 0;
-  memory.gradients += trains ? table.elements * sum : 0;
+  StoredElements stored = stored_elements(step_shape, table, owned);
+  if (step_shape.evaluates) stored.gradients = owned = 0;
+  memory.gradients += stored.gradients * sum;
   memory.optimizer += model::optimizer_bytes(e.run.dtype, owned);
-  memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned, trains);
+  memory.parameters += model::parameter_bytes(e.run.dtype, stored.weights, stored.gradients, owned);
   memory.activations += model::activation_bytes(
       e.model, part, {rows, program.buffers, e.run.device}, e.run.recompute, e.run.dtype);
   const int streams =
