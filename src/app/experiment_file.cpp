@@ -22,16 +22,6 @@ void require_device(const config::Experiment& experiment) {
        wants_cuda ? "cuda" : "host", kDeviceIsCuda ? "cuda" : "host");
 }
 
-/// Only simulations know of other stacks.
-void require_own_software(const config::Experiment& experiment) {
-  const config::Software& software = experiment.cluster.software;
-  if (software == config::Software{}) return;
-  fail(ExitCode::usage,
-       "cluster.software: found {}; valid: cadenza, which this command runs (cadenza simulate "
-       "predicts steps of other stacks)",
-       software.name);
-}
-
 std::string budgets_text(const config::Experiment& experiment) {
   const std::string& path = experiment.attention.sparse.budgets;
   return path.empty() ? ""
@@ -69,6 +59,20 @@ config::Experiment with_budgets(config::Experiment experiment) {
   return experiment;
 }
 
+void require_executed(const config::Experiment& experiment) {
+  if (experiment.parallel.shard == config::Shard::parameters) {
+    fail(ExitCode::usage,
+         "parallel.shard: found parameters, which only plan, simulate and sweep know; valid here: "
+         "none, optimizer");
+  }
+  const config::Software& software = experiment.cluster.software;
+  if (software == config::Software{}) return;
+  fail(ExitCode::usage,
+       "cluster.software: found {}, whose steps only plan, simulate and sweep predict; valid here: "
+       "cadenza",
+       software.name);
+}
+
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides,
                                    config::HeadsOf heads) {
@@ -79,7 +83,6 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
     if (world.rank() != 0) return;
     experiment = shown(
         config::parse_experiment(read_yaml(path, kExperiment), path, overrides, &unused, heads));
-    require_own_software(experiment);
     text = config::to_yaml(experiment);
     budgets = budgets_text(experiment);
   });
@@ -90,6 +93,7 @@ config::Experiment load_experiment(comm::Communicator& world, const std::string&
       experiment = shown(config::parse_experiment(text, path, {}, nullptr, heads));
     }
     if (!budgets.empty()) config::read_budgets(budgets, experiment);
+    require_executed(experiment);
     config::check_ranks(experiment, world.size());
     config::check_faults(experiment, 0, experiment.run.steps);
     require_device(experiment);

@@ -59,7 +59,8 @@ template <>
 inline constexpr auto kWords<AttentionKernels> = std::to_array<std::string_view>({"table",
                                                                                   "fastest"});
 template <>
-inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer"});
+inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer",
+                                                                       "parameters"});
 template <>
 inline constexpr auto kWords<AttentionKind> = words_in(kAttentionKinds);
 template <>

@@ -76,6 +76,24 @@ std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& par
   return static_cast<std::int64_t>(token * software.spread * static_cast<double>(rows));
 }
 
+/// Elements whose weights a rank stores, and whose gradients, beside its share of the sums.
+struct StoredElements {
+  std::int64_t weights = 0;
+  std::int64_t gradients = 0;
+};
+
+/// Returns all of them or, with shards of the parameters, the shard, what lies outside layers, and
+/// of layers the present one and, of weights, the one that is gathered meanwhile.
+/// @param owned  elements of the shard
+StoredElements stored_elements(const program::StepShape& step_shape,
+                               const model::ParameterTable& table, std::int64_t owned) {
+  if (!step_shape.shards_parameters) return {table.elements, table.elements};
+  const std::int64_t layer = model::layer_elements(table, 0).size();
+  const auto layers = std::ssize(table.layers);
+  const std::int64_t rest = table.elements - layers * layer;
+  return {owned + rest + std::min<std::int64_t>(layers, 2) * layer, rest + layer};
+}
+
 void add_trainer(const config::Experiment& e, const program::StepShape& step_shape,
                  const program::Program& program, std::int64_t rows, MemoryEstimate& memory) {
   const program::Layout& layout = step_shape.layout;
@@ -92,17 +110,19 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
          GradientShards(table, replicas).owned(at.data * layout.context() + at.context)) {
       owned += range.size();
     }
-    if (!software.says_kept()) memory.gradients += owned * sum;  // its share of the sums
+    // Its share of the sums, which other stacks keep in place of the gradients.
+    const bool beside = step_shape.shards_parameters || !software.says_kept();
+    if (beside) memory.gradients += owned * sum;
   }
   memory.other = kernels::product_workspace_bytes() + software.reserved;
   memory.parameters += memory.gradients;
-  const bool trains = !step_shape.evaluates;
-  if (!trains) owned = 0;
+  StoredElements stored = stored_elements(step_shape, table, owned);
+  if (step_shape.evaluates) stored.gradients = owned = 0;
   const std::int64_t gradients =
-      trains ? table.elements * config::bytes_of(software.gradients, e.run.dtype) : 0;
+      stored.gradients * config::bytes_of(software.gradients, e.run.dtype);
   memory.gradients += gradients;
   memory.optimizer += model::optimizer_bytes(e.run.dtype, owned);
-  memory.parameters += gradients + model::parameter_bytes(e.model, part, e.run.dtype, owned, false);
+  memory.parameters += gradients + model::parameter_bytes(e.run.dtype, stored.weights, 0, owned);
   memory.activations +=
       software.says_kept()
           ? kept_bytes(e, part, program, rows)

@@ -39,7 +39,7 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       device_(experiment.run.device),
       layout_(layout),
       layers_(static_cast<std::size_t>(layout.pipeline())),
-      shards_optimizer_(experiment.parallel.shard == config::Shard::optimizer),
+      shards_optimizer_(experiment.parallel.shard != config::Shard::none),
       element_(config::element_bytes(experiment.run.dtype).element),
       sum_(config::element_bytes(experiment.run.dtype).accumulator),
       stream_(config::bytes_of(experiment.cluster.software.residual, experiment.run.dtype)),

@@ -57,23 +57,29 @@ std::vector<TimedCollective> Dense::tensor_collectives(const program::Instructio
   return timed;
 }
 
-Dense::Sum Dense::gradient_sum(Rank rank, int layer) const {
+Dense::Moved Dense::gradient_sum(Rank rank, int layer) const {
   const std::vector<Rank> group = replicas(rank);
   if (group.size() == 1) return {};
   const double bytes =
-      (layer < 0 ? program::table_elements(e_.model, layout_, rank) : layer_elements()) *
-      config::bytes_of(e_.cluster.software.gradients, e_.run.dtype);
-  const Collective what = e_.parallel.shard == config::Shard::optimizer ? Collective::reduce_scatter
-                                                                        : Collective::all_reduce;
+      elements(rank, layer) * config::bytes_of(e_.cluster.software.gradients, e_.run.dtype);
+  const Collective what =
+      step_shape_.shards_optimizer ? Collective::reduce_scatter : Collective::all_reduce;
   return {costs_.collective(what, bytes, group), static_cast<std::int64_t>(bytes)};
+}
+
+Dense::Moved Dense::gather_layer(Rank rank, int layer) const {
+  const std::vector<Rank> group = replicas(rank);
+  if (group.size() == 1) return {};
+  const double bytes = elements(rank, layer) * bytes_.element;
+  return {costs_.collective(Collective::all_gather, bytes, group),
+          static_cast<std::int64_t>(bytes)};
 }
 
 double Dense::gather_parameters(Rank rank) const {
   const std::vector<Rank> group = replicas(rank);
   if (group.size() == 1) return 0;
-  const double elements = step_shape_.layers_of_rank(rank) * layer_elements() +
-                          program::table_elements(e_.model, layout_, rank);
-  return costs_.collective(Collective::all_gather, elements * bytes_.element, group);
+  const double all = step_shape_.layers_of_rank(rank) * elements(rank, 0) + elements(rank, -1);
+  return costs_.collective(Collective::all_gather, all * bytes_.element, group);
 }
 
 std::vector<Rank> Dense::tensor_group(Rank rank) const {
@@ -94,7 +100,9 @@ std::vector<Rank> Dense::replicas(Rank rank) const {
   return group;
 }
 
-double Dense::layer_elements() const {
+/// Of a layer; for `layer` -1, of the embedding and the head.
+double Dense::elements(Rank rank, int layer) const {
+  if (layer < 0) return program::table_elements(e_.model, layout_, rank);
   return static_cast<double>(cost::layer_parameters(e_.model)) / layout_.tensor();
 }
 

@@ -134,8 +134,9 @@ enum class ChunkCap { megatron, paper };
 /// Order of a pipeline's forward and backward passes; `automatic`: phase_aligned where placement
 /// pools attention over stages, otherwise one_f_one_b, interleaved with more than one chunk.
 enum class PipelineSchedule { automatic, one_f_one_b, interleaved, phase_aligned };
-/// State that is divided among ranks that hold the same parameters; `optimizer` is ZeRO's stage 1.
-enum class Shard { none, optimizer };
+/// State that is divided among ranks that hold the same parameters; `optimizer` is ZeRO's stage 1,
+/// `parameters` its stage 3, which is planned and simulated but not executed.
+enum class Shard { none, optimizer, parameters };
 
 struct Parallel {
   std::int64_t data = 1;

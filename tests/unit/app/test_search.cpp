@@ -222,6 +222,14 @@ TEST(LeastTime, NoSparseCandidateIsFaster) {
   EXPECT_GT(tightest_bound(e), 0.5);
 }
 
+TEST(LeastTime, NoCandidateWithParameterShardsIsFaster) {
+  const config::Experiment e = experiment({"run.recompute=mlp", "parallel.shard=parameters"});
+  EXPECT_GT(tightest_bound(e), 0.9);
+  config::Machine slow = machine();  // such that collectives take longest
+  slow.links.inside.bytes_per_second = slow.links.between.bytes_per_second = 1e7;
+  EXPECT_GT(tightest_bound(e, slow), 0.95);
+}
+
 // Rings pass on the keys that are seen and no others.
 TEST(LeastTime, NoCandidateOverSlowLinksIsFaster) {
   config::Machine m = machine();
