@@ -63,6 +63,7 @@ void describe(Visitor& visit, AttentionTimes& attention) {
 template <typename Visitor>
 void describe(Visitor& visit, ProductRates& products) {
   visit.key("flops_per_second", products.flops_per_second, kRate);
+  visit.key("bytes_per_second", products.bytes_per_second, kRateOrNone);
   visit.key("table", products.table, kMeasured);
 }
 

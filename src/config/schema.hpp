@@ -296,6 +296,8 @@ void describe(Visitor& visit, Software& software) {
   visit.key("gradients", software.gradients);
   visit.key("copies_streams", software.copies_streams);
   visit.key("attention", software.attention);
+  visit.key("attention_rate", software.attention_rate, Numbers{1e-3, 1e3});
+  visit.key("element_wise_rate", software.element_wise_rate, Numbers{1e-3, 1e3});
   visit.key("pieces", software.pieces, Integers{1, 4096});
   visit.key("overlaps_gradients", software.overlaps_gradients);
   visit.key("overlaps_gathers", software.overlaps_gathers);

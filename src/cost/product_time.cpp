@@ -15,8 +15,9 @@ double distance(double columns, double depth, const Product& product) {
 
 }  // namespace
 
-ProductTime::ProductTime(const config::ProductRates& rates)
-    : flops_per_second_(rates.flops_per_second) {
+ProductTime::ProductTime(const config::ProductRates& rates, int element)
+    : flops_per_second_(rates.flops_per_second),
+      seconds_per_element_(rates.bytes_per_second > 0 ? element / rates.bytes_per_second : 0) {
   for (const auto& [rows, columns, depth, rate] : rates.table) {
     const auto same = [&](const Series& s) { return s.columns == columns && s.depth == depth; };
     auto series = std::ranges::find_if(series_, same);
@@ -32,7 +33,9 @@ const ProductTime::Series& ProductTime::nearest(const Product& product) const {
 
 double ProductTime::seconds(const Product& product) {
   if (product.flops() == 0) return 0;
-  if (series_.empty()) return product.flops() / flops_per_second_;
+  if (series_.empty()) {
+    return product.flops() / flops_per_second_ + product.elements() * seconds_per_element_;
+  }
   const Series& series = nearest(product);
   const double away = distance(series.columns, series.depth, product);
   if (away > std::max(distance_, std::log(2.0))) {

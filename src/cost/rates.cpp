@@ -173,27 +173,31 @@ namespace {
 
 /// The times of attention with the kernels of a stack.
 config::AttentionTimes with_kernels(config::AttentionTimes times,
-                                    config::AttentionKernels kernels) {
-  if (kernels == config::AttentionKernels::table) return times;
+                                    const config::Software& software) {
+  config::PassRates rates{software.attention_rate, software.attention_rate};
+  if (software.attention == config::AttentionKernels::fastest) {
+    rates.forward *= times.fastest.forward;
+    rates.backward *= times.fastest.backward;
+  }
   const auto quicken = [&](std::vector<config::Row<3>>& rows, double by) {
     for (auto& [queries, keys, seconds] : rows) {
       const double work = std::max(0.0, seconds - times.launch_seconds);
       seconds += work / by - work;
     }
   };
-  quicken(times.forward, times.fastest.forward);
-  quicken(times.backward, times.fastest.backward);
-  times.flops_per_second *= times.fastest.backward;  // most of the work
+  quicken(times.forward, rates.forward);
+  quicken(times.backward, rates.backward);
+  times.flops_per_second *= rates.backward;  // most of the work
   return times;
 }
 
 }  // namespace
 
 Rates::Rates(const config::Machine& machine, const config::Cluster& cluster, std::int64_t head_dim)
-    : parts_(new Parts{
-          machine,
-          AttentionTime(with_kernels(machine.attention, cluster.software.attention), head_dim),
-          ProductTime(machine.products), Links(machine, cluster), cluster.software}) {}
+    : parts_(new Parts{machine,
+                       AttentionTime(with_kernels(machine.attention, cluster.software), head_dim),
+                       ProductTime(machine.products, config::element_bytes(machine.dtype).element),
+                       Links(machine, cluster), cluster.software}) {}
 
 Rates::Rates(Rates&&) noexcept = default;
 Rates& Rates::operator=(Rates&&) noexcept = default;

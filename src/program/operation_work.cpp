@@ -38,6 +38,7 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       recompute_(experiment.run.recompute),
       device_(experiment.run.device),
       layout_(layout),
+      sharers_(experiment.cluster.software.sequence_parallel ? layout.tensor() : 1),
       layers_(static_cast<std::size_t>(layout.pipeline())),
       shards_optimizer_(experiment.parallel.shard != config::Shard::none),
       element_(config::element_bytes(experiment.run.dtype).element),
@@ -103,23 +104,22 @@ OperationWork OperationShapes::work(const Instruction& instruction, Rank rank,
 }
 
 std::int64_t OperationShapes::stream_bytes(std::int64_t rows) const {
-  return rows / layout_.tensor() * model_.d_model * stream_;
+  return rows / sharers_ * model_.d_model * stream_;
 }
 
-/// Bytes of an RMSNorm that adds a residual first; tensor ranks share its rows.
+/// Bytes of an RMSNorm that adds a residual first.
 double OperationShapes::norm_bytes(double rows) const {
-  return rows / layout_.tensor() * width_ * (3 * stream_ + element_);
+  return rows / sharers_ * width_ * (3 * stream_ + element_);
 }
 
 double OperationShapes::norm_gradient_bytes(double rows) const {
-  return rows / layout_.tensor() * width_ * (4 * stream_ + 2 * element_);
+  return rows / sharers_ * width_ * (4 * stream_ + 2 * element_);
 }
 
 OperationWork OperationShapes::attention_inputs(const Instruction& instruction, double rows) const {
   const double rotation = rows * keys_ * 2 * element_;
   const double empty_outputs = rows * (queries_ + heads_) * sum_;
-  const double residual =
-      instruction.recompute ? rows / layout_.tensor() * width_ * 2 * stream_ : 0.0;
+  const double residual = instruction.recompute ? rows / sharers_ * width_ * 2 * stream_ : 0.0;
   return {
       {forward(rows, queries_, width_), forward(rows, keys_, width_), forward(rows, keys_, width_)},
       norm_bytes(rows) - residual + rotation + empty_outputs};
@@ -151,7 +151,7 @@ OperationWork OperationShapes::attention_outputs_gradient(double rows) const {
   add_gradients(rows, width_, queries_, work);
   if (recompute_ == config::Recompute::mlp) {
     work.products.push_back(forward(rows, 2 * ffn_, width_));
-    work.bytes += rows / layout_.tensor() * width_ * (sum_ + element_);
+    work.bytes += rows / sharers_ * width_ * (sum_ + element_);
   }
   return work;
 }
@@ -216,6 +216,9 @@ double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass 
 double seconds_of(const Instruction& instruction, const OperationWork& work,
                   const cost::Rates& rates) {
   double seconds = work.bytes / element_wise_rate(rates.machine().element_wise, instruction);
+  if (describe(instruction.operation).granularity != Granularity::step) {
+    seconds /= rates.software().element_wise_rate;
+  }
   // Half of a pass through a layer each.
   if (instruction.operation == Operation::attention_inputs ||
       instruction.operation == Operation::attention_outputs) {

@@ -57,8 +57,11 @@ struct AttentionTimes {
 
 /// Rates of matrix products: rows x columns x depth.
 struct ProductRates {
-  double flops_per_second = 5e10;  ///< where the table is empty
-  std::vector<Row<4>> table;       ///< rows, columns, depth, FLOP/s
+  double flops_per_second = 5e10;  ///< where the table is empty, of products of any size
+  /// Where the table is empty: of reading the factors and writing the result, which small products
+  /// take longer for; 0: no time.
+  double bytes_per_second = 0;
+  std::vector<Row<4>> table;  ///< rows, columns, depth, FLOP/s
 };
 
 /// Bytes of a message per second of copying them into it and out of it.

@@ -37,12 +37,15 @@ struct Software {
   Travels gradients = Travels::sums;
   bool copies_streams = true;  ///< into messages between pipeline stages, and out of them
   AttentionKernels attention = AttentionKernels::table;
+  double attention_rate = 1;     ///< of its kernels, over that of `attention`
+  double element_wise_rate = 1;  ///< of passes outside products, over that of the machine file
   /// Pieces in which products and the collectives of their tensor group overlap; 1: in turns.
   std::int64_t pieces = 1;
   bool overlaps_gradients = true;  ///< their sums, with the backward pass
   bool overlaps_gathers = false;   ///< of updated weights, with the next forward pass
   double layer_seconds = 0;  ///< of a pass through a layer beside its kernels; twice in backward
-  /// Whether tensor ranks divide the rows of what is outside their products.
+  /// Whether tensor ranks divide the rows of the residual stream (arXiv 2205.05198, section 4.2.2);
+  /// otherwise each has, normalizes and sends all of them.
   bool sequence_parallel = true;
   KeptBytes kept;
   double spread = 1;          ///< activations with what the allocator leaves unused, over `kept`

@@ -50,6 +50,8 @@ struct Product {
   double columns = 0;
   double depth = 0;
   double flops() const { return 2.0 * rows * columns * depth; }
+  /// Elements of its factors and its result.
+  double elements() const { return rows * columns + rows * depth + columns * depth; }
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
@@ -57,7 +59,8 @@ struct Product {
 
 class ProductTime {
  public:
-  explicit ProductTime(const config::ProductRates& rates);
+  /// @param element  bytes of a number
+  ProductTime(const config::ProductRates& rates, int element);
 
   double seconds(const Product& product);
 
@@ -75,6 +78,7 @@ class ProductTime {
   const Series& nearest(const Product& product) const;
 
   double flops_per_second_;
+  double seconds_per_element_;  ///< of factors and result
   std::vector<Series> series_;
   Product farthest_, nearest_to_farthest_;
   double distance_ = 0;

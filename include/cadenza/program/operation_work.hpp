@@ -65,6 +65,7 @@ class OperationShapes {
   config::Recompute recompute_;
   config::DeviceKind device_;
   Layout layout_;
+  int sharers_;                       ///< tensor ranks that divide the rows of the residual stream
   std::vector<std::int64_t> layers_;  ///< by pipeline stage
   bool shards_optimizer_;
   int element_, sum_;  ///< bytes of a stored number and of a sum

@@ -144,7 +144,7 @@ void Calibration<Real>::fit_products() {
 
 template <typename Real>
 void Calibration<Real>::check_products() {
-  cost::ProductTime times(machine_.products);
+  cost::ProductTime times(machine_.products, sizeof(Real));
   for (const Product& product : products_of(experiment_, between(rows_))) {
     product_error_.add(name_of(product), times.seconds(product),
                        product_rounds_.at(product).seconds());

@@ -42,6 +42,7 @@ class Draw {
     return {text(),           text(),
             any<Travels>(),   any<Travels>(),
             coin(),           any<AttentionKernels>(),
+            1 + unit(),       1 + unit(),
             integer(1, 4096), coin(),
             coin(),           unit(),
             coin(),           {unit(), unit(), unit(), unit(), unit(), unit()},

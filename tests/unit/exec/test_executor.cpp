@@ -400,6 +400,43 @@ TEST(Memory, ShardsOfParametersLeaveTwoLayersAndTheTablesWhole) {
               static_cast<double>(weights + gradients + optimizer), 200);
 }
 
+TEST(Memory, OfOtherStacksIsWhatTheySayThatTheyKeep) {
+  config::Experiment e = tiny_experiment();
+  e.run.dtype = config::Dtype::bfloat16;
+  e.parallel.tensor = 2;
+  e.parallel.data = e.parallel.context = e.parallel.pipeline = 1;
+  e.batch.tokens = e.batch.microbatch;
+  const config::Model& m = e.model;
+  const auto own = least_memory(e);
+  config::Software& software = e.cluster.software;
+  software.gradients = config::Travels::stored;
+  software.kept = {8, 4, 4, 6, 10, 1};
+  software.spread = 1.5;
+  software.reserved = 1000;
+  const auto rows = static_cast<double>(usual_rows(e));
+  const auto width = static_cast<double>(m.d_model), ffn = static_cast<double>(m.ffn);
+  const auto keys = static_cast<double>(m.kv_heads * m.head_dim());
+  const double logits = (10.0 / 2 + 1) * static_cast<double>(m.vocab);
+  const double attention = (4 * width + 4 * keys) / 2;
+  const auto expect_activations = [&](double layers) {
+    EXPECT_NEAR(static_cast<double>(least_memory(e).activations), 1.5 * rows * (layers + logits),
+                2);
+  };
+  const auto layers = static_cast<double>(m.layers);
+  expect_activations(layers * (8 * width / 2 + attention + 6 * ffn / 2));
+  software.sequence_parallel = false;
+  const double layer = 8 * width + attention + 6 * ffn / 2;
+  expect_activations(layers * layer);
+  e.run.recompute = config::Recompute::mlp;
+  expect_activations(layers * (layer - 6 * ffn / 2) + 6 * ffn / 2);
+  e.run.recompute = config::Recompute::attention;
+  expect_activations(layers * (layer - attention) + attention);
+  e.run.recompute = config::Recompute::layer;
+  expect_activations(layers * 2 * width + layer - 2 * width);
+  EXPECT_EQ(2 * least_memory(e).gradients, own.gradients);
+  EXPECT_EQ(least_memory(e).other, own.other + 1000);
+}
+
 TEST(Memory, TheLimitIsTheExperimentsOrTheDevices) {
   const MemoryLimit device{100, "memory of a device"};
   config::Run run;

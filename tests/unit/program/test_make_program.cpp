@@ -370,6 +370,38 @@ TEST(Program, OfParameterShardsHasEveryLayerInTime) {
   EXPECT_GT(gathered, 1000);
 }
 
+TEST(Program, OfOtherStacksMayGatherAheadAndSumLate) {
+  config::Experiment e = test::experiment_of(2, 0, 2, 2);
+  e.parallel.shard = config::Shard::optimizer;
+  e.cluster.software.overlaps_gathers = true;
+  e.cluster.software.overlaps_gradients = false;
+  const std::vector tick_plans = {TickPlans{}, TickPlans{}};
+  std::vector<std::string> moves;  // of parameters and gradients, and the first of each layer pass
+  for (const Instruction& s : make_program(StepShape(e), 0, tick_plans).instructions) {
+    using enum Operation;
+    const bool begins =
+        s.operation == (s.pass == Pass::forward ? attention_inputs : attention_outputs);
+    if (begins || describe(s.operation).group == Group::replicas) moves.push_back(to_string(s));
+  }
+  EXPECT_THAT(moves, ElementsAre("forward gather_layer",                       //
+                                 "layer 0 forward gather_layer",               //
+                                 "layer 1 forward gather_layer",               //
+                                 "forward wait_layer",                         //
+                                 "tick 0 layer 0 forward wait_layer",          //
+                                 "tick 0 layer 0 forward attention_inputs",    //
+                                 "tick 0 layer 1 forward wait_layer",          //
+                                 "tick 0 layer 1 forward attention_inputs",    //
+                                 "tick 0 layer 1 backward attention_outputs",  //
+                                 "tick 0 layer 0 backward attention_outputs",  //
+                                 "tick 1 layer 0 forward attention_inputs",    // all are there
+                                 "tick 1 layer 1 forward attention_inputs",    //
+                                 "tick 1 layer 1 backward attention_outputs",  //
+                                 "tick 1 layer 0 backward attention_outputs",  //
+                                 "layer 1 backward reduce_layer",              //
+                                 "layer 0 backward reduce_layer",              //
+                                 "backward reduce_gradients"));
+}
+
 /// An activation buffer holds one microbatch from its load to the end of its backward pass.
 TEST(Program, BuffersAreNeverShared) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {

@@ -65,6 +65,38 @@ TEST(Software, TakesItsTimeForEachPassThroughALayer) {
   EXPECT_NEAR(layer_seconds(again) - layer_seconds(plain), 4 * 0.5, 1e-12);
 }
 
+TEST(Software, WithoutSequenceParallelismLeavesEveryRankAllRows) {
+  config::Software whole;
+  whole.sequence_parallel = false;
+  const auto shapes = [](const config::Experiment& e) { return OperationShapes(e, Layout(e)); };
+  EXPECT_EQ(shapes(experiment(whole)).stream_bytes(kRows),
+            2 * shapes(experiment({})).stream_bytes(kRows));
+  Instruction outputs;
+  outputs.operation = Operation::attention_outputs;
+  const double more = shapes(experiment(whole)).work(outputs, 0, kRows).bytes -
+                      shapes(experiment({})).work(outputs, 0, kRows).bytes;
+  EXPECT_DOUBLE_EQ(more, kRows / 2.0 * 64 * (3 * 4 + 2));  // the norm of the other half
+}
+
+TEST(Software, MayPassOverMemoryMoreOften) {
+  config::Machine machine;
+  machine.products.flops_per_second = 1e30;
+  machine.element_wise.bytes_per_second = 1000;
+  config::Software unfused;
+  unfused.element_wise_rate = 0.25;
+  const auto seconds = [&](const config::Software& software, Operation operation) {
+    const config::Experiment e = experiment(software);
+    Instruction instruction;
+    instruction.operation = operation;
+    return seconds_of(instruction, OperationShapes(e, Layout(e)).work(instruction, 0, kRows),
+                      cost::Rates(machine, e.cluster, 16));
+  };
+  for (const Operation operation : {Operation::attention_inputs, Operation::loss}) {
+    EXPECT_NEAR(seconds(unfused, operation), 4 * seconds({}, operation), 1e-9);
+  }
+  EXPECT_EQ(seconds(unfused, Operation::optimize), seconds({}, Operation::optimize));
+}
+
 TEST(Software, HidesAllPiecesButTheFirst) {
   config::Software software;
   const auto exposed = [&](double computing, double collectives) {

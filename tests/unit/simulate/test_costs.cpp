@@ -246,10 +246,21 @@ TEST(Attend, SaysWhatItExtrapolates) {
 
 // --- products ---
 
+TEST(Products, OfAnySizeMoveTheirFactorsAndResult) {
+  config::ProductRates rates;
+  rates.flops_per_second = 1000;
+  const Product product{ProductKind::forward, 10, 20, 30};
+  EXPECT_DOUBLE_EQ(ProductTime(rates, 2).seconds(product), 12);
+  rates.bytes_per_second = 100;
+  EXPECT_DOUBLE_EQ(ProductTime(rates, 2).seconds(product), 12 + 2 * (200 + 300 + 600) / 100.0);
+  rates.table = {{10, 20, 30, 2000}};
+  EXPECT_DOUBLE_EQ(ProductTime(rates, 2).seconds(product), 6);  // measured with all of it
+}
+
 TEST(Products, TakeTheNearestShapeAndTheRateBetweenRows) {
   config::ProductRates rates;
   rates.table = {{128, 64, 64, 1e9}, {512, 64, 64, 3e9}, {128, 1024, 1024, 8e9}};
-  ProductTime time(rates);
+  ProductTime time(rates, 2);
   const auto rate = [&](double rows, double columns, double depth) {
     const Product product{ProductKind::forward, rows, columns, depth};
     return product.flops() / time.seconds(product);

@@ -107,6 +107,30 @@ TEST(ParameterShards, WhereRanksComputeLongEnoughOnlyFirstGathersAreSeen) {
   EXPECT_NEAR(run(e, m, 8).seconds, optimizer - returned + first + sums, 1e-9 * optimizer);
 }
 
+/// Of updated weights that are gathered beside the first forward pass, the tables and the first
+/// layer are seen; of sums after the backward passes all, in the type of the stack.
+TEST(OtherStacks, HideGathersAndShowLateSums) {
+  constexpr double kRate = 1e6;
+  const Machine m = machine(1e4, kRate);
+  const auto seconds = [&](bool ahead, bool late, config::Travels type) {
+    config::Experiment e = experiment(2, Shard::optimizer);
+    e.cluster.software.overlaps_gathers = ahead;
+    e.cluster.software.overlaps_gradients = !late;
+    e.cluster.software.gradients = type;
+    return run(e, m, 8).seconds;
+  };
+  const config::Experiment e = experiment(2, Shard::optimizer);
+  const double layer = 2 * layer_elements(e) / 2 / kRate;  // in bfloat16
+  const double tables = 2 * table_elements(e) / 2 / kRate;
+  const double usual = seconds(false, false, config::Travels::sums);
+  EXPECT_NEAR(usual - seconds(true, false, config::Travels::sums), (kLayers - 1) * layer,
+              1e-9 * usual);
+  // Beside computation all sums but that of the last layer, and of what lies outside layers, hide.
+  EXPECT_NEAR(seconds(false, true, config::Travels::sums) - usual, (kLayers - 1) * 2 * layer,
+              1e-9 * usual);
+  EXPECT_NEAR(usual - seconds(false, false, config::Travels::stored), layer + tables, 1e-9 * usual);
+}
+
 TEST(ParameterShards, ARankWaitsForTheLastToAskForALayer) {
   config::Experiment e = experiment(2, Shard::parameters);
   e.cluster.slow_ranks = {{1, 0.5}};
