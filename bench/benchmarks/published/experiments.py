@@ -10,6 +10,24 @@ from lib.host import ROOT
 _CONTEXT = "zigzag"
 _SHARDS = {"full": "parameters"}  # else the same word
 
+_UNFUSED = 0.25  # rate of passes outside products, as in inputs/software/torchtitan.yaml
+_FITTED = ("a100", "h100", "h200")  # processors with steps that the stacks' numbers were fitted to
+_IN_TURNS = {"file": "megatron", "pieces": 1}
+
+# The stack of a class and group, whose names begin so. Others are found by their layout.
+_STACKS = [
+    ("A3", "", {"file": "aleph-alpha"}),
+    # Sums and gathers of ZeRO stage 1 over all ranks, seen whole.
+    ("A4", "InternEvo", _IN_TURNS | {"overlaps_gradients": False, "overlaps_gathers": False,
+                                     "gradients": "sums"}),
+    ("B", "LLM-foundry", {"file": "llm-foundry"}),
+    # Arctic's long sequences: FlashAttention-3, fused kernels, logits in pieces.
+    ("B", "stas", {"file": "torchtitan", "attention": "fastest", "element_wise_rate": 1.0,
+                   "kept": {"logits": 0}}),
+    ("C", "nanotron", _IN_TURNS | {"attention": "table", "element_wise_rate": _UNFUSED,
+                                   "layer_seconds": 1e-3}),
+]
+
 
 def obstacle(row: Row) -> str:
     """What no experiment can say of this step; "" if there is nothing."""
@@ -18,13 +36,6 @@ def obstacle(row: Row) -> str:
     if not (ROOT / _machine(row)).is_file():
         return f"no machine file for {row.gpu}"
     return ""
-
-
-def stand_in(row: Row) -> str:
-    """In what the experiment differs from the step in memory more than in time; "" if in nothing.
-
-    Slicing without sequence parallelism moves the same bytes, but every rank keeps all rows."""
-    return "tensor parallelism without sequence parallelism" if row.sp is False else ""
 
 
 def experiment(row: Row) -> dict:
@@ -48,9 +59,23 @@ def experiment(row: Row) -> dict:
 
 
 def _software(row: Row) -> dict:
-    """The stack that comes nearest to that of the source."""
-    stack = "torchtitan" if row.shard == "full" else "megatron"
-    return {"file": stack, "sequence_parallel": row.sp is not False}
+    """The stack of the source, with what its own row or its group says otherwise."""
+    software = {"sequence_parallel": row.sp is not False, **_stack(row)}
+    if row.id.endswith("-norms"):
+        software["element_wise_rate"] = _UNFUSED
+    return software
+
+
+def _stack(row: Row) -> dict:
+    for section, group, stack in _STACKS:
+        if row.section.startswith(section) and row.group.startswith(group):
+            return dict(stack)
+    if row.shard == "full":
+        return {"file": "torchtitan"}
+    if row.gpu not in _FITTED:
+        return {"file": "cadenza"}
+    # tp_comm_overlap is used on H100.
+    return dict(_IN_TURNS) if row.gpu == "a100" else {"file": "megatron"}
 
 
 def _bandwidth(row: Row) -> float:

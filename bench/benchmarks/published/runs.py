@@ -4,7 +4,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +27,21 @@ class Simulated:
     fits: bool = False  # in the memory of the machine file
 
 
-def simulate_all(rows: Iterable[Row], program: Path, jobs: int) -> Iterator[Simulated]:
-    """In the order of the rows."""
+def simulate_all(rows: Iterable[Row], program: Path, jobs: int,
+                 made: Callable[[Row], dict] = experiment) -> Iterator[Simulated]:
+    """In the order of the rows. `made` gives the experiment of a row."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda row: simulate(row, program, Path(folder)), rows)
+        yield from pool.map(lambda row: simulate(row, program, Path(folder), made), rows)
 
 
-def simulate(row: Row, program: Path, folder: Path) -> Simulated:
+def simulate(row: Row, program: Path, folder: Path,
+             made: Callable[[Row], dict] = experiment) -> Simulated:
     """One whole step. What cadenza refuses is left out with its reason, which is printed."""
     reason = obstacle(row)
     if reason:
         return Simulated(row, reason)
     file = folder / f"{row.id}.yaml"
-    file.write_text(yaml.safe_dump(experiment(row), sort_keys=False))
+    file.write_text(yaml.safe_dump(made(row), sort_keys=False))
     try:
         said = json.loads(call(words_of(
             program, ["simulate", file, "--steps", "1", "--format", "json", "--quiet"])))

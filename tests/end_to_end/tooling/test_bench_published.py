@@ -12,7 +12,7 @@ import harness
 sys.path.insert(0, str(harness.ROOT / "bench"))
 from benchmarks.published import __main__ as bench
 from benchmarks.published import judge, rows
-from benchmarks.published.experiments import experiment, obstacle, stand_in
+from benchmarks.published.experiments import experiment, obstacle
 from benchmarks.published.runs import Simulated, simulate
 
 ROWS = rows.read()
@@ -36,8 +36,6 @@ def test_every_row_is_read_and_has_a_source():
 def test_what_cannot_be_said_has_a_reason():
     assert Counter(map(obstacle, ROWS)) == {"": 339, "one attention operation, no step": 4}
     assert obstacle(dataclasses.replace(ROW, gpu="abacus")) == "no machine file for abacus"
-    assert not stand_in(ROW)
-    assert stand_in(dataclasses.replace(ROW, sp=False))
 
 
 def test_an_experiment_says_what_the_row_does():
@@ -47,7 +45,8 @@ def test_an_experiment_says_what_the_row_does():
     assert made["parallel"] == {"data": 2, "tensor": 4, "pipeline": 4, "context": 2,
                                 "schedule": "interleaved", "chunks": 5, "shard": "optimizer"}
     assert made["attention"]["placement"] == "zigzag"
-    assert made["cluster"] == {"machine": "inputs/machines/h100.yaml", "bandwidth": 1.0}
+    assert made["cluster"] == {"machine": "inputs/machines/h100.yaml", "bandwidth": 1.0,
+                               "software": {"file": "megatron", "sequence_parallel": True}}
     assert experiment(ROW)["cluster"]["bandwidth"] == 0.25  # 50 of 200 Gb/s
 
 
@@ -84,8 +83,21 @@ def test_pairs_of_one_choice_are_ordered():
     assert judge.order(steps) == {"right": 1, "wrong": 4}
 
 
+def test_every_group_has_the_stack_of_its_source():
+    said = [row for row in ROWS if not obstacle(row)]
+    stacks = {row.group: experiment(row)["cluster"]["software"] for row in said}
+    assert stacks["AlephAlpha 30B 2k 64 A100"]["file"] == "aleph-alpha"
+    assert stacks["LLM-foundry A100 FSDP"]["file"] == "llm-foundry"
+    assert stacks["torchtitan FSDP(+TP)"]["file"] == "torchtitan"
+    assert stacks["VocabularyParallelism PP8 A100"]["pieces"] == 1
+    unseen = dataclasses.replace(ROW, group="another", gpu="gb200")
+    assert experiment(unseen)["cluster"]["software"]["file"] == "cadenza"
+    row = next(row for row in ROWS if row.id == "aa-13B-2k-64-tp2-pp2-mb2-no-norms")
+    assert experiment(row)["cluster"]["software"]["element_wise_rate"] == 0.25
+
+
 def test_layouts_that_no_experiment_tells_apart_are_not_ordered():
-    assert judge.order([done(100, 100), done(100, 120, sp=False)]) == {"alike": 1}
+    assert judge.order([done(100, 100), done(100, 120, note="again")]) == {"alike": 1}
 
 
 def test_memory_verdicts_have_a_direction():
