@@ -86,8 +86,11 @@ Forecast forecast(const config::Experiment& experiment, const data::Batch& batch
 }
 
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine) {
-  if (cluster.machine.empty()) return cost::nominal_rates();
-  return fmt::format("machine {} ({})", machine.name, cluster.machine);
+  const std::string rates = cluster.machine.empty()
+                                ? cost::nominal_rates()
+                                : fmt::format("machine {} ({})", machine.name, cluster.machine);
+  if (cluster.software == config::Software{}) return rates;
+  return fmt::format("{}, software {}", rates, cluster.software.name);
 }
 
 plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch& batch,

@@ -52,6 +52,16 @@ EXPERIMENTS = {
         ["parallel.shard", "parameters", "simulate", "none, optimizer"],
         changes(parallel={"shard": "parameters"}),
     ),
+    "a stack that is only simulated": (
+        USAGE,
+        ["cluster.software", "megatron", "simulate", "cadenza"],
+        changes(cluster={"software": "megatron"}),
+    ),
+    "a stack that nobody knows": (
+        USAGE,
+        ["cluster.software", "megatorn", "megatron", "inputs/software"],
+        changes(cluster={"software": "megatorn"}),
+    ),
     "memory that is not enough": (
         USAGE,
         ["run.memory", "most of it", "run.recompute", "parallel.shard"],

@@ -3,6 +3,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -419,6 +420,38 @@ cluster: {{machine: {inputs / "machines/h100.yaml"}}}
     sizes = {shard: of["memory"]["largest_bytes"] for shard, of in done.items()}
     assert sizes["optimizer"] - sizes["parameters"] == pytest.approx(fewer, abs=1e4)
     assert 0.7 < done["parameters"]["seconds"] / done["optimizer"]["seconds"] < 1.5
+
+
+def test_8b_on_64_h100_in_other_stacks(tmp_path):
+    """Each is named wherever its numbers are shown. Megatron's attention is the fastest and its
+    states are the smallest, without sharing: 2 + 2 + 12 bytes a parameter, and here 2 + 4 + 12."""
+    inputs = harness.ROOT / "inputs"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("name: mine\nsource: a test\nlayer_seconds: 1\n")
+    experiment = tmp_path / "experiment.yaml"
+    experiment.write_text(f"""
+model: {{config: {inputs / "models/llama3-8b.json"}}}
+data: {{source: synthetic, max_document: 8192, lengths: {{distribution: constant, median: 8192}}}}
+batch: {{tokens: {64 * 8192}, microbatch: 8192}}
+parallel: {{data: 64}}
+attention: {{placement: colocated}}
+run: {{dtype: bfloat16, recompute: layer}}
+cluster: {{machine: {inputs / "machines/h100.yaml"}}}
+""")
+    done = {}
+    for software in ("cadenza", "megatron", "torchtitan", str(mine)):
+        words = ["--set", f"cluster.software={software}", "--steps", 1]
+        found = json.loads(simulate(experiment, *words, "--format", "json").out)
+        name = found["software"]
+        assert name == Path(software).stem
+        done[name] = found
+        assert (f"software {name}" in simulate(experiment, *words).out) == (name != "cadenza")
+    assert done["megatron"]["seconds"] < done["cadenza"]["seconds"] < done["torchtitan"]["seconds"]
+    # Two passes forward, one of them again, and a backward pass that takes twice as long.
+    assert done["mine"]["seconds"] - done["cadenza"]["seconds"] == pytest.approx(32 * 4, abs=1e-6)
+    sizes = {name: of["memory"]["largest_bytes"] for name, of in done.items()}
+    assert sizes["mine"] == sizes["cadenza"]
+    assert sizes["megatron"] < sizes["cadenza"]
 
 
 def test_nothing_is_written_unless_asked(experiment, tmp_path):

@@ -28,6 +28,8 @@ LAYOUTS = {
     "data": ({"parallel": {"data": 4}}, "data_parallel_wait"),
     "parameters": ({"parallel": {"data": 4, "shard": "parameters"}, "cluster": SLOW},
                    "data_parallel_wait"),
+    "megatron": ({"parallel": {"data": 2, "tensor": 2, "shard": "optimizer"},
+                  "cluster": SLOW | {"software": "megatron"}}, "tensor_parallel_wait"),
     "tensor": ({"parallel": {"tensor": 2, "data": 2}, "cluster": SLOW}, "tensor_parallel_wait"),
     "pipeline": ({"parallel": {"pipeline": 2, "data": 2}, "cluster": SLOW}, "pipeline_bubble"),
     "cad": (
