@@ -122,27 +122,39 @@ def test_it_offers_what_it_can_do(venv, tmp_path):
     assert refused.returncode == harness.USAGE and "--output" in refused.stderr
 
 
-def arrays_of(report):
-    """The JSON of `cadenza plan` as the tables of the package, rows as tuples."""
+def ranges(row):
+    """The row of a JSON plan with two columns for each range: `q` is q_begin and q_end."""
+    names = {"q": "q", "k": "k", "tokens": "token", "heads": "head"}
+    return {name: value for key, both in names.items() if key in row
+            for name, value in zip((f"{both}_begin", f"{both}_end"), row[key], strict=True)}
+
+
+def of_json(report):
+    """Tasks, moves and merges of `cadenza plan`, with the columns of the package."""
     what = {"Q": 0, "K": 1, "V": 2, "O": 3, "LSE": 4}
     tasks, moves, merges = [], [], []
     far = 1 << 60
     for plan in report["plans"]:
-        place = (plan["tick"], plan["half"])
+        place = {"tick": plan["tick"], "half": plan["half"]}
         for stage, of_stage in enumerate(plan["stages"]):
-            for t in of_stage["tasks"]:
-                low, high = t.get("low", -far), t.get("high", far)
-                if t["rule"] == "causal":
-                    high = t["diagonal"]
-                tasks.append((*place, stage, t["server"], t["document"], *t["q"], *t["k"],
-                              *t["heads"], low, high, t["cost"]))
-            for m in of_stage["moves"]:
-                moves.append((*place, stage, m["from"], m["to"], what[m["what"]], m["document"],
-                              *m["tokens"], *m["heads"], m["bytes"]))
-        for m in plan["merges"]:
-            for rank in m["contributors"]:
-                merges.append((*place, m["owner"], rank, m["document"], *m["tokens"], *m["heads"]))
+            for task in of_stage["tasks"]:
+                high = task["diagonal"] if task["rule"] == "causal" else task.get("high", far)
+                tasks.append({**place, "stage": stage, "server": task["server"],
+                              "document": task["document"], **ranges(task),
+                              "low": task.get("low", -far), "high": high, "flops": task["cost"]})
+            for move in of_stage["moves"]:
+                same = {key: move[key] for key in ("from", "to", "document", "bytes")}
+                moves.append({**place, **same, "stage": stage, "what": what[move["what"]],
+                              **ranges(move)})
+        for merge in plan["merges"]:
+            merges += [{**place, "owner": merge["owner"], "contributor": rank,
+                        "document": merge["document"], **ranges(merge)}
+                       for rank in merge["contributors"]]
     return tasks, moves, merges
+
+
+def rows_of(table):
+    return [dict(zip(table.dtype.names, row, strict=True)) for row in table.tolist()]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -162,10 +174,10 @@ def test_plans_are_those_of_the_program(planner, name, tmp_path):
     words = ["plan", experiment, "--format", "json"]
     report = json.loads(harness.run_well(1, words, cwd=tmp_path).out)
     plan = planner.plan(microbatches, {**MODEL, "block": 16, **layout})
-    tasks, moves, merges = arrays_of(report)
-    assert plan.tasks.tolist() == tasks
-    assert plan.moves.tolist() == moves
-    assert plan.merges.tolist() == merges
+    tasks, moves, merges = of_json(report)
+    assert rows_of(plan.tasks) == tasks
+    assert rows_of(plan.moves) == moves
+    assert rows_of(plan.merges) == merges
     assert plan.documents["length"].tolist() == report["documents"]
     homes = [(home["rank"], home["document"], *home["tokens"]) for home in report["home"]]
     assert plan.homes[["rank", "document", "token_begin", "token_end"]].tolist() == homes
