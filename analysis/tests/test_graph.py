@@ -67,6 +67,28 @@ def test_replay_is_the_record_and_follows_other_durations(seed):
         assert scaled(graph, factor, name="b") == pytest.approx(wanted, abs=1e-8)
 
 
+def test_a_layer_is_there_some_time_after_the_last_rank_asked_for_it():
+    """Rank 1 asks at 6, after an operation, and rank 0 at 1; it takes 3. Were the operation
+    shorter, all would be earlier; rank 0 still computes until 4."""
+
+    def layer(rank, posted, begin):
+        return [
+            {"rank": rank, "begin": posted, "end": 9, "name": "gather_layer_message", "flow": 7,
+             "category": "collective", "lane": "communication", "non_blocking": True,
+             "bytes": 1000},
+            {"rank": rank, "begin": begin, "end": 9, "name": "wait_layer", "category": "wait"},
+        ]
+
+    rows = [{"rank": 0, "begin": 0, "end": 1}, {"rank": 0, "begin": 1, "end": 4}, *layer(0, 1, 4),
+            {"rank": 0, "begin": 9, "end": 11},
+            {"rank": 1, "begin": 0, "end": 6, "name": "long"}, *layer(1, 6, 6),
+            {"rank": 1, "begin": 9, "end": 10}]
+    graph = graph_of(rows)
+    np.testing.assert_allclose(graph.replay(), graph.lanes.end, atol=1)
+    assert scaled(graph, 0.5, name="long") == pytest.approx((3 + 3 + 2) / 1e3)
+    assert scaled(graph, 0.0, name="long") == pytest.approx((1 + 3 + 2) / 1e3)
+
+
 def test_many_cases_at_once_are_those_cases():
     graph = graph_of(Cluster(random_programs(np.random.default_rng(9)), travel=0.25).rows)
     cases = np.stack([graph.own, graph.own * 2, graph.own * 0.5], axis=1)

@@ -112,6 +112,22 @@ def test_a_message_that_waits_for_its_port_is_communication(tmp_path):
     assert parts.loc[0, ["attention_wait", "communication"]].tolist() == [10, 20]
 
 
+def test_wait_for_a_layer_is_for_the_last_rank_to_ask_and_then_for_the_data(tmp_path):
+    """Asked for at 5 and 20, there at 40; the second time at 60 and 50, there at 70, which is
+    before rank 1 needs it."""
+
+    def rank(*layers):
+        for posted, there, begin, end in layers:
+            yield COLLECTIVE, posted, there, {"name": "gather_layer_message", "flow": 3,
+                                              "flags": NON_BLOCKING | SIMULATED}
+            yield WAIT, begin, end, {"name": "wait_layer"}
+
+    parts = by_rank(tmp_path, [*rank((5, 40, 10, 40), (60, 70, 65, 70))],
+                    [*rank((20, 40, 30, 40), (50, 70, 80, 80))])
+    assert parts["data_parallel_wait"].tolist() == [10, 0]
+    assert parts["communication"].tolist() == [20 + 5, 10]
+
+
 def test_wait_of_a_rank_without_microbatch_is_a_bubble(tmp_path):
     """While the pipeline fills, a later stage may help with attention: waiting meanwhile is the
     bubble's. Without a pipeline it is a wait for attention."""

@@ -89,7 +89,7 @@ COMPUTE_LANE, COMMUNICATION_LANE, HOST_LANE = range(3)
 SIMULATED, NON_BLOCKING, SENDS = 2, 4, 8
 NAMES = ["nothing", "q_proj", "wait", "wait_for_stage", "wait_for_ranks", "wait_for_sends",
          "reduce_gradients", "agree_on_norm", "agree_on_loss", "tensor_all_gather", "attend",
-         "pack", "tensor_all_reduce"]
+         "pack", "tensor_all_reduce", "wait_layer", "gather_layer_message"]
 
 
 @dataclass

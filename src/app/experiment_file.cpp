@@ -18,29 +18,41 @@ void require_device(const config::Experiment& experiment) {
 
 }  // namespace
 
+void require_executed(const config::Experiment& experiment) {
+  if (experiment.parallel.shard == config::Shard::parameters) {
+    fail(ExitCode::usage,
+         "parallel.shard: found parameters, which only plan, simulate and sweep know; valid here: "
+         "none, optimizer");
+  }
+  const config::Software& software = experiment.cluster.software;
+  if (software == config::Software{}) return;
+  fail(ExitCode::usage,
+       "cluster.software: found {}, whose steps only plan, simulate and sweep predict; valid here: "
+       "cadenza",
+       software.name);
+}
+
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides,
                                    config::HeadsOf heads) {
-  std::string text, model, budgets;
+  std::string text, budgets;  // of the whole experiment, which rank 0 reads for all
   config::UnusedKeys unused;
   config::Experiment experiment;
   collectively(world, [&] {
     if (world.rank() != 0) return;
-    text = experiment_text(path);
-    const auto read = [&](const std::string& file) {
-      return model = config::read_model_config(file);
-    };
-    experiment = shown(config::parse_experiment(text, path, overrides, &unused, heads, read));
+    experiment =
+        shown(config::parse_experiment(experiment_text(path), path, overrides, &unused, heads));
+    text = config::to_yaml(experiment);
     budgets = budgets_text(experiment);
   });
-  for (std::string* file : {&text, &model, &budgets}) *file = comm::broadcast(world, *file, 0);
+  for (std::string* file : {&text, &budgets}) *file = comm::broadcast(world, *file, 0);
   const std::string host = comm::host_place(world).host;
   collectively(world, [&] {
     if (world.rank() != 0) {
-      const auto read = [&](const std::string&) { return model; };
-      experiment = shown(config::parse_experiment(text, path, overrides, nullptr, heads, read));
+      experiment = shown(config::parse_experiment(text, path, {}, nullptr, heads));
     }
     if (!budgets.empty()) config::read_budgets(budgets, experiment);
+    require_executed(experiment);
     config::check_ranks(experiment, world.size());
     config::check_faults(experiment, 0, experiment.run.steps);
     require_device(experiment);

@@ -9,8 +9,11 @@
 
 namespace cadenza::app {
 
+/// @throws Error(usage) for a layout that is planned and simulated but not executed
+void require_executed(const config::Experiment& experiment);
+
 /// Loads an experiment on all ranks: rank 0 reads the files, all parse the same texts and check
-/// that the number of ranks matches. From then on, waits obey its run.timeout.
+/// that the ranks can execute it. From then on, waits obey its run.timeout.
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,
                                    const std::vector<std::string>& overrides,
                                    config::HeadsOf heads = config::HeadsOf::model);

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "config/check.hpp"
-#include "config/model_config.hpp"
+#include "config/named_files.hpp"
 #include "config/value.hpp"
 #include "config/words.hpp"
 
@@ -16,7 +16,7 @@ namespace {
 /// The experiment of the file without overrides; nothing where it is invalid.
 std::optional<Experiment> alone(Value root, const ReadFile& read) {
   try {
-    resolve_model_config(root, read);
+    resolve_files(root, read);
     check_keys<Experiment>(root);
     Experiment experiment = read_experiment(root);
     check_consistency(experiment, root);
@@ -28,6 +28,15 @@ std::optional<Experiment> alone(Value root, const ReadFile& read) {
 
 }  // namespace
 
+std::string read_named_file(const std::string& path, const std::string& valid) {
+  return read_text(path, {ExitCode::usage, path, valid, kMostYamlBytes});
+}
+
+void resolve_files(Value& root, const ReadFile& read) {
+  resolve_model_config(root, read);
+  resolve_software(root, read);
+}
+
 Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides, UnusedKeys* unused,
                             HeadsOf heads, const ReadFile& read) {
@@ -36,7 +45,7 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
   if (unused != nullptr && !overrides.empty()) file_alone = alone(root, read);
   // Overrides come before any value is read, as they may correct the file.
   for (const std::string& override : overrides) apply_override(root, override);
-  resolve_model_config(root, read);
+  resolve_files(root, read);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);
   check_consistency(experiment, root, heads);

@@ -39,6 +39,12 @@ void describe(Visitor& visit, IndexRates& index) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, PassRates& rates) {
+  visit.key("forward", rates.forward, kRateOrNone);
+  visit.key("backward", rates.backward, kRateOrNone);
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, AttentionTimes& attention) {
   visit.key("heads", attention.heads, Integers{1, kMaxSize});
   visit.key("kv_heads", attention.kv_heads, Integers{1, kMaxSize});
@@ -47,6 +53,7 @@ void describe(Visitor& visit, AttentionTimes& attention) {
   visit.key("tile_overhead", attention.tile_overhead, Numbers{0.0, 1e6});
   visit.key("launch_seconds", attention.launch_seconds, kSeconds);
   visit.key("flops_per_second", attention.flops_per_second, kRate);
+  visit.block("fastest", attention.fastest);
   visit.key("forward", attention.forward, kMeasured);
   visit.key("backward", attention.backward, kMeasured);
   visit.block("sparse", attention.sparse);
@@ -57,12 +64,6 @@ template <typename Visitor>
 void describe(Visitor& visit, ProductRates& products) {
   visit.key("flops_per_second", products.flops_per_second, kRate);
   visit.key("table", products.table, kMeasured);
-}
-
-template <typename Visitor>
-void describe(Visitor& visit, PassRates& rates) {
-  visit.key("forward", rates.forward, kRateOrNone);
-  visit.key("backward", rates.backward, kRateOrNone);
 }
 
 template <typename Visitor>

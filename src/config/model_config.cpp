@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The keys of config.json are those of LlamaConfig and MistralConfig in Hugging Face's transformers
 // (huggingface.co/docs/transformers, model_doc/llama and model_doc/mistral).
-#include "config/model_config.hpp"
+#include "config/named_files.hpp"
 
 #include <fmt/ranges.h>
 
@@ -85,22 +85,6 @@ constexpr std::string_view kNeutral[] = {
 
 bool is_one_of(const Value& value, const std::vector<std::string_view>& texts) {
   return value.kind == Value::Kind::scalar && std::ranges::count(texts, value.text) > 0;
-}
-
-/// Sets the value at `path` below `block`, unless it is there.
-void add(Value& block, std::string_view path, const Value& value) {
-  block.kind = Value::Kind::block;
-  const std::size_t point = path.find('.');
-  const std::string name(path.substr(0, point));
-  Value* inner = block.find(name);
-  if (inner == nullptr) {
-    Value fresh;
-    fresh.place = value.place;
-    inner = &block.entries.emplace_back(name, fresh).value;
-    if (point == path.npos) *inner = value;
-  }
-  const bool open = inner->kind == Value::Kind::block || inner->kind == Value::Kind::nothing;
-  if (point != path.npos && open) add(*inner, path.substr(point + 1), value);
 }
 
 /// Adds what one key of config.json, or of its rope_scaling, gives to `model`.
@@ -211,29 +195,7 @@ Value model_of(const Value& file) {
   return model;
 }
 
-void erase(Value& block, std::string_view name) {
-  std::erase_if(block.entries, [&](const Entry& entry) { return entry.name == name; });
-}
-
-/// Adds the leaves of `more` that `block` lacks.
-void add_missing(Value& block, const Value& more, const std::string& path = "") {
-  for (const Entry& entry : more.entries) {
-    const std::string own = join_path(path, entry.name);
-    if (!entry.value.entries.empty()) {
-      add_missing(block, entry.value, own);
-    } else {
-      add(block, own, entry.value);
-    }
-  }
-}
-
 }  // namespace
-
-std::string read_model_config(const std::string& path) {
-  return read_text(path, {ExitCode::usage, path,
-                          "model.config with a Hugging Face config.json (inputs/models has some)",
-                          kMostYamlBytes});
-}
 
 void resolve_model_config(Value& root, const ReadFile& read) {
   Value* const model = root.find("model");
@@ -247,7 +209,9 @@ void resolve_model_config(Value& root, const ReadFile& read) {
   erase(*model, "config");
   if (path.empty()) return;
   // JSON is YAML, and what reads YAML has the bounds and the messages that are wanted.
-  const Value file = parse_yaml(read(path), path, "a Hugging Face config.json");
+  const Value file = parse_yaml(
+      read(path, "model.config with a Hugging Face config.json (inputs/models has some)"), path,
+      "a Hugging Face config.json");
   Value described = model_of(file);
   if (gives(*model, "rope.scaling.kind")) {
     if (Value* const rope = described.find("rope")) erase(*rope, "scaling");

@@ -278,10 +278,40 @@ void describe(Visitor& visit, Fault& fault) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, KeptBytes& kept) {
+  visit.key("width", kept.width, kNotNegative);
+  visit.key("queries", kept.queries, kNotNegative);
+  visit.key("keys", kept.keys, kNotNegative);
+  visit.key("ffn", kept.ffn, kNotNegative);
+  visit.key("logits", kept.logits, kNotNegative);
+  visit.key("whole_logits", kept.whole_logits, kNotNegative);
+}
+
+template <typename Visitor>
+void describe(Visitor& visit, Software& software) {
+  visit.stand_in("file");
+  visit.key("name", software.name);
+  visit.key("source", software.source);
+  visit.key("residual", software.residual);
+  visit.key("gradients", software.gradients);
+  visit.key("copies_streams", software.copies_streams);
+  visit.key("attention", software.attention);
+  visit.key("pieces", software.pieces, Integers{1, 4096});
+  visit.key("overlaps_gradients", software.overlaps_gradients);
+  visit.key("overlaps_gathers", software.overlaps_gathers);
+  visit.key("layer_seconds", software.layer_seconds, Numbers{0.0, 1e6});
+  visit.key("sequence_parallel", software.sequence_parallel);
+  visit.block("kept", software.kept);
+  visit.key("spread", software.spread, Numbers{1.0, 1e3});
+  visit.key("reserved", software.reserved, kBytes);
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, Cluster& cluster) {
   visit.key("machine", cluster.machine, MayBeEmpty{});
   visit.key("ranks_per_node", cluster.ranks_per_node, Integers{0, kMostRanks});
   visit.key("bandwidth", cluster.bandwidth, Numbers{0.0, 1e9, true});
+  visit.block("software", cluster.software);
   visit.key("speed_spread", cluster.speed_spread, kSpread);
   visit.key("jitter", cluster.jitter, kSpread);
   visit.key("slow_ranks", cluster.slow_ranks, kNotNegative);

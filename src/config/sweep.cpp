@@ -12,7 +12,7 @@
 
 #include "cadenza/base/text.hpp"
 #include "config/check.hpp"
-#include "config/model_config.hpp"
+#include "config/named_files.hpp"
 #include "config/schema.hpp"
 #include "config/value.hpp"
 
@@ -372,7 +372,7 @@ Experiment experiment_of(const SweepPoint& point, const Base& base,
   const Shape shape = take_shape(settings);
   Value root = *base;
   for (const std::string& setting : settings) apply_override(root, setting);
-  resolve_model_config(root, read);
+  resolve_files(root, read);
   check_keys<Experiment>(root);
   Experiment experiment = read_experiment(root);
   if (shape.ranks) spread_ranks(experiment, *shape.ranks);

@@ -86,6 +86,36 @@ std::string located(const Place& place, const std::string& path, const std::stri
               : fmt::format("{}: {}: {}", place.text(), one_line(path), message);
 }
 
+void add(Value& block, std::string_view path, const Value& value) {
+  block.kind = Value::Kind::block;
+  const std::size_t point = path.find('.');
+  const std::string name(path.substr(0, point));
+  Value* inner = block.find(name);
+  if (inner == nullptr) {
+    Value fresh;
+    fresh.place = value.place;
+    inner = &block.entries.emplace_back(name, fresh).value;
+    if (point == path.npos) *inner = value;
+  }
+  const bool open = inner->kind == Value::Kind::block || inner->kind == Value::Kind::nothing;
+  if (point != path.npos && open) add(*inner, path.substr(point + 1), value);
+}
+
+void add_missing(Value& block, const Value& more, const std::string& path) {
+  for (const Entry& entry : more.entries) {
+    const std::string own = join_path(path, entry.name);
+    if (!entry.value.entries.empty()) {
+      add_missing(block, entry.value, own);
+    } else {
+      add(block, own, entry.value);
+    }
+  }
+}
+
+void erase(Value& block, std::string_view name) {
+  std::erase_if(block.entries, [&](const Entry& entry) { return entry.name == name; });
+}
+
 void fail_at(const Place& place, const std::string& path, const std::string& message) {
   fail(ExitCode::usage, "{}", located(place, path, message));
 }
@@ -184,6 +214,7 @@ void check_keys(const Value& root) {
 
 template void check_keys<Experiment>(const Value& root);
 template void check_keys<Machine>(const Value& root);
+template void check_keys<Software>(const Value& root);
 template void check_keys<HeadBudget>(const Value& root);
 
 }  // namespace cadenza::config

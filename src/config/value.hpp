@@ -60,6 +60,15 @@ const Place& place_of(const Value& root, const std::string& path);
 /// Whether there is a value at "key", "block.key" or deeper.
 bool gives(const Value& root, const std::string& path);
 
+// --- Changes of the tree ---
+
+/// Sets the value at `path` below `block`, unless it is there.
+void add(Value& block, std::string_view path, const Value& value);
+/// Adds the leaves of `more` that `block` lacks. @param path  where `more` belongs in it
+void add_missing(Value& block, const Value& more, const std::string& path = "");
+/// Removes the entry `name`, if it is there.
+void erase(Value& block, std::string_view name);
+
 /// Text of a file for messages: printable, and cut when it is long.
 std::string one_line(const std::string& text);
 
@@ -98,8 +107,8 @@ void apply_override(Value& root, const std::string& argument);
 // --- Unknown keys ---
 
 /// Throws Error(usage) for the first key, top down, that is not in the schema of `File`
-/// (Experiment, Machine, HeadBudget); the message names the nearest valid key and all keys of the
-/// block.
+/// (Experiment, Machine, Software, HeadBudget); the message names the nearest valid key and all
+/// keys of the block.
 template <typename File>
 void check_keys(const Value& root);
 

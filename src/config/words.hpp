@@ -54,7 +54,13 @@ template <>
 inline constexpr auto kWords<PipelineSchedule> =
     std::to_array<std::string_view>({"auto", "1f1b", "interleaved", "phase_aligned"});
 template <>
-inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer"});
+inline constexpr auto kWords<Travels> = std::to_array<std::string_view>({"sums", "stored"});
+template <>
+inline constexpr auto kWords<AttentionKernels> = std::to_array<std::string_view>({"table",
+                                                                                  "fastest"});
+template <>
+inline constexpr auto kWords<Shard> = std::to_array<std::string_view>({"none", "optimizer",
+                                                                       "parameters"});
 template <>
 inline constexpr auto kWords<AttentionKind> = words_in(kAttentionKinds);
 template <>

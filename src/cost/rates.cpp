@@ -166,11 +166,34 @@ struct Rates::Parts {
   AttentionTime attention;
   ProductTime products;
   Links links;
+  config::Software software;
 };
 
+namespace {
+
+/// The times of attention with the kernels of a stack.
+config::AttentionTimes with_kernels(config::AttentionTimes times,
+                                    config::AttentionKernels kernels) {
+  if (kernels == config::AttentionKernels::table) return times;
+  const auto quicken = [&](std::vector<config::Row<3>>& rows, double by) {
+    for (auto& [queries, keys, seconds] : rows) {
+      const double work = std::max(0.0, seconds - times.launch_seconds);
+      seconds += work / by - work;
+    }
+  };
+  quicken(times.forward, times.fastest.forward);
+  quicken(times.backward, times.fastest.backward);
+  times.flops_per_second *= times.fastest.backward;  // most of the work
+  return times;
+}
+
+}  // namespace
+
 Rates::Rates(const config::Machine& machine, const config::Cluster& cluster, std::int64_t head_dim)
-    : parts_(new Parts{machine, AttentionTime(machine.attention, head_dim),
-                       ProductTime(machine.products), Links(machine, cluster)}) {}
+    : parts_(new Parts{
+          machine,
+          AttentionTime(with_kernels(machine.attention, cluster.software.attention), head_dim),
+          ProductTime(machine.products), Links(machine, cluster), cluster.software}) {}
 
 Rates::Rates(Rates&&) noexcept = default;
 Rates& Rates::operator=(Rates&&) noexcept = default;
@@ -199,10 +222,12 @@ double Rates::product_seconds(const Product& product) const {
 }
 
 double Rates::pack(std::int64_t bytes, Copied what) const {
+  if (what == Copied::streams && !parts_->software.copies_streams) return 0;
   return copy_seconds(parts_->machine.element_wise, &config::CopyRates::pack, bytes, what);
 }
 
 double Rates::unpack(std::int64_t bytes, Copied what) const {
+  if (what == Copied::streams && !parts_->software.copies_streams) return 0;
   return copy_seconds(parts_->machine.element_wise, &config::CopyRates::unpack, bytes, what);
 }
 
@@ -230,6 +255,10 @@ std::vector<std::string> Rates::extrapolations() const {
 
 const config::Machine& Rates::machine() const {
   return parts_->machine;
+}
+
+const config::Software& Rates::software() const {
+  return parts_->software;
 }
 
 Pool nominal_pool(std::int64_t head_dim) {

@@ -39,9 +39,10 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       device_(experiment.run.device),
       layout_(layout),
       layers_(static_cast<std::size_t>(layout.pipeline())),
-      shards_optimizer_(experiment.parallel.shard == config::Shard::optimizer),
+      shards_optimizer_(experiment.parallel.shard != config::Shard::none),
       element_(config::element_bytes(experiment.run.dtype).element),
       sum_(config::element_bytes(experiment.run.dtype).accumulator),
+      stream_(config::bytes_of(experiment.cluster.software.residual, experiment.run.dtype)),
       width_(static_cast<double>(model_.d_model)),
       queries_(width_ / layout.tensor()),
       keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),
@@ -102,22 +103,23 @@ OperationWork OperationShapes::work(const Instruction& instruction, Rank rank,
 }
 
 std::int64_t OperationShapes::stream_bytes(std::int64_t rows) const {
-  return rows / layout_.tensor() * model_.d_model * sum_;
+  return rows / layout_.tensor() * model_.d_model * stream_;
 }
 
 /// Bytes of an RMSNorm that adds a residual first; tensor ranks share its rows.
 double OperationShapes::norm_bytes(double rows) const {
-  return rows / layout_.tensor() * width_ * (3 * sum_ + element_);
+  return rows / layout_.tensor() * width_ * (3 * stream_ + element_);
 }
 
 double OperationShapes::norm_gradient_bytes(double rows) const {
-  return rows / layout_.tensor() * width_ * (4 * sum_ + 2 * element_);
+  return rows / layout_.tensor() * width_ * (4 * stream_ + 2 * element_);
 }
 
 OperationWork OperationShapes::attention_inputs(const Instruction& instruction, double rows) const {
   const double rotation = rows * keys_ * 2 * element_;
   const double empty_outputs = rows * (queries_ + heads_) * sum_;
-  const double residual = instruction.recompute ? rows / layout_.tensor() * width_ * 2 * sum_ : 0.0;
+  const double residual =
+      instruction.recompute ? rows / layout_.tensor() * width_ * 2 * stream_ : 0.0;
   return {
       {forward(rows, queries_, width_), forward(rows, keys_, width_), forward(rows, keys_, width_)},
       norm_bytes(rows) - residual + rotation + empty_outputs};
@@ -198,11 +200,13 @@ double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass 
   for (const Instruction& instruction : layer_instructions(e)) {
     const Pass runs_in = instruction.recompute ? Pass::backward : instruction.pass;
     if (runs_in != pass) continue;
-    seconds += seconds_of(instruction, shapes.work(instruction, 0, rows), rates);
+    const double computing = seconds_of(instruction, shapes.work(instruction, 0, rows), rates);
+    double collectives = 0;
     for (const TensorCollective& collective : shapes.collectives(instruction, 0, rows)) {
-      seconds +=
+      collectives +=
           rates.collective(collective.what, static_cast<double>(collective.bytes), tensor_group);
     }
+    seconds += computing + exposed_seconds(computing, collectives, rates);
   }
   return seconds / static_cast<double>(rows);
 }
@@ -212,8 +216,18 @@ double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass 
 double seconds_of(const Instruction& instruction, const OperationWork& work,
                   const cost::Rates& rates) {
   double seconds = work.bytes / element_wise_rate(rates.machine().element_wise, instruction);
+  // Half of a pass through a layer each.
+  if (instruction.operation == Operation::attention_inputs ||
+      instruction.operation == Operation::attention_outputs) {
+    seconds += rates.software().layer_seconds * (is_gradient(instruction) ? 1.0 : 0.5);
+  }
   for (const Product& product : work.products) seconds += rates.product_seconds(product);
   return seconds;
+}
+
+double exposed_seconds(double computing, double collectives, const cost::Rates& rates) {
+  const auto pieces = static_cast<double>(rates.software().pieces);
+  return collectives - (1 - 1 / pieces) * std::min(computing, collectives);
 }
 
 std::vector<Instruction> layer_instructions(const config::Experiment& e) {
@@ -271,20 +285,21 @@ class Sequence {
  public:
   /// @param stream   elements of [tokens, d_model]
   /// @param element  bytes of a stored number
+  /// @param residual bytes of a number of the residual stream
   /// @param sum      bytes of a sum
-  Sequence(std::int64_t stream, std::int64_t element, std::int64_t sum)
-      : stream_(stream), element_(element), sum_(sum) {}
+  Sequence(std::int64_t stream, std::int64_t element, std::int64_t residual, std::int64_t sum)
+      : stream_(stream), element_(element), residual_(residual), sum_(sum) {}
 
   void gather() { list_.push_back({Collective::all_gather, stream_ * element_}); }
-  void gather_sums() { list_.push_back({Collective::all_gather, stream_ * sum_}); }
-  void reduce() { list_.push_back({Collective::reduce_scatter, stream_ * sum_}); }
+  void gather_sums() { list_.push_back({Collective::all_gather, stream_ * residual_}); }
+  void reduce() { list_.push_back({Collective::reduce_scatter, stream_ * residual_}); }
   void reduce_all(std::int64_t elements) {
     list_.push_back({Collective::all_reduce, elements * sum_});
   }
   std::vector<TensorCollective> take() { return std::move(list_); }
 
  private:
-  std::int64_t stream_, element_, sum_;
+  std::int64_t stream_, element_, residual_, sum_;
   std::vector<TensorCollective> list_;
 };
 
@@ -327,7 +342,7 @@ std::vector<TensorCollective> OperationShapes::collectives(const Instruction& in
                                                            Rank rank, std::int64_t rows) const {
   const int tensor = layout_.tensor();
   if (tensor == 1) return {};
-  Sequence sequence(rows * model_.d_model, element_, sum_);
+  Sequence sequence(rows * model_.d_model, element_, stream_, sum_);
   const Operation operation = instruction.operation;
   if (operation == Operation::embed) {
     sequence.reduce();

@@ -8,6 +8,10 @@
 //   turns, so that messages of one are under way while the other computes;
 // - the backward pass runs layers and halves in reverse, may recompute a layer's forward pass
 //   first, and starts the sum of a layer's gradients after its last microbatch;
+// - where ranks have shards of the parameters, every pass gathers each layer's, the next one's
+//   while a layer computes, and starts the sum of its gradients at once. What lies outside layers
+//   is gathered once a step. Other stacks may gather updated parameters beside the first forward
+//   pass, and sum gradients after all;
 // - the step ends with the other gradient sums, the norm and the update.
 // Evaluation has forward passes only, and a microbatch's loss right after its last one.
 // Dedicated servers, and stages without a microbatch, run the exchanges only.
@@ -66,6 +70,7 @@ class Builder {
   }
 
   Program build() {
+    gather_first();
     for (const MicrobatchPass& unit : microbatch_passes(step_shape_, trainer_, at_.pipeline)) {
       if (!streams_.begins.empty()) post_receives({streams_.begins[unit_] + 1});
       unit.pass == Pass::forward ? add_forward(unit) : add_backward(unit);
@@ -78,10 +83,16 @@ class Builder {
 
  private:
   void add_update() {
+    if (step_shape_.sums_late) {
+      for (int layer = step_shape_.layers_of_stage(at_.pipeline) - 1; layer >= 0; --layer) {
+        add({.operation = Operation::reduce_layer, .pass = Pass::backward, .layer = layer});
+      }
+    }
     add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
     add({.operation = Operation::gradient_norm, .pass = Pass::backward});
     add({.operation = Operation::optimize, .pass = Pass::backward});
-    if (!step_shape_.shards_optimizer) return;
+    const bool gathered = step_shape_.shards_parameters || step_shape_.gathers_ahead;
+    if (!step_shape_.shards_optimizer || gathered) return;
     add({.operation = Operation::gather_parameters, .pass = Pass::backward});
   }
 
@@ -90,6 +101,7 @@ class Builder {
   void add_forward(const MicrobatchPass& unit) {
     if (unit.microbatch >= 0) {
       buffers_.take(unit.microbatch, unit.chunk);
+      gather(unit, Pass::forward, 0);
       add(of(unit, Operation::load));
       enter(unit);
     }
@@ -102,6 +114,7 @@ class Builder {
 
   void add_backward(const MicrobatchPass& unit) {
     const bool trains = unit.microbatch >= 0;
+    gather(unit, Pass::backward, 0);
     if (trains && is_last(unit)) add_parts(of(unit, Operation::loss));
     if (trains && !is_last(unit)) add(stream(unit, Operation::receive));
     add_layers(unit, Pass::backward);
@@ -150,10 +163,53 @@ class Builder {
     }
   }
 
+  // --- Parameters of a layer, where ranks have shards of them ---
+
+  /// Gathers the parameters of the pass' i-th layer, if there is one.
+  void gather(const MicrobatchPass& unit, Pass pass, int i) {
+    const bool gathers = step_shape_.shards_parameters && unit.microbatch >= 0;
+    if (!gathers || i == layers_of(unit)) return;
+    add(of_parameters(unit, pass, i, Operation::gather_layer));
+  }
+
+  Instruction of_parameters(const MicrobatchPass& unit, Pass pass, int i,
+                            Operation operation) const {
+    Instruction instruction = with(at_layer(unit, pass, i, 0), operation);
+    instruction.buffer = -1;  // it touches no activations
+    return instruction;
+  }
+
+  /// Adds what comes before the computation of a half of the pass' i-th layer. The next layer's
+  /// parameters are gathered once the layer before is over, which leaves two at a time.
+  void wait_and_gather(const MicrobatchPass& unit, Pass pass, int i, int half) {
+    const bool ahead = step_shape_.gathers_ahead && pass == Pass::forward && unit.microbatch == 0;
+    if (unit.microbatch < 0 || !(step_shape_.shards_parameters || ahead)) return;
+    const int first = pass == Pass::forward ? 0 : step_shape_.halves - 1;
+    const int last = step_shape_.halves - 1 - first;
+    if (half == first) add(of_parameters(unit, pass, i, Operation::wait_layer));
+    if (half == last) gather(unit, pass, i + 1);
+  }
+
+  /// Gathers the embedding or head of this rank's stage for the whole step and, where updated
+  /// parameters are gathered beside the first forward pass, those of all layers after them.
+  void gather_first() {
+    if (!trainer_ || !(step_shape_.shards_parameters || step_shape_.gathers_ahead)) return;
+    const bool rest = at_.pipeline == 0 || at_.pipeline + 1 == layout_.pipeline();
+    if (rest) add({.operation = Operation::gather_layer});
+    const int ahead = step_shape_.gathers_ahead ? step_shape_.layers_of_stage(at_.pipeline) : 0;
+    for (int layer = 0; layer < ahead; ++layer) {
+      add({.operation = Operation::gather_layer, .layer = layer});
+    }
+    if (rest) add({.operation = Operation::wait_layer});
+  }
+
+  // --- The operations of a layer ---
+
   /// Adds the operations before the attention of the pass' i-th layer, up to its first messages.
   void add_start(const MicrobatchPass& unit, Pass pass, int i, int half) {
     const Instruction instruction = at_layer(unit, pass, i, half);
     const bool trains = unit.microbatch >= 0;
+    wait_and_gather(unit, pass, i, half);
     if (pass == Pass::forward) {
       if (trains) add(with(instruction, Operation::attention_inputs));
     } else {
@@ -186,7 +242,9 @@ class Builder {
     }
     add(with(instruction, Operation::attention_inputs));
     const bool last_half = half == 0;  // the backward pass runs the second half first
-    if (last_half && unit.microbatch + 1 == step_shape_.pipeline.microbatches) {
+    const bool last =
+        unit.microbatch + 1 == step_shape_.pipeline.microbatches && !step_shape_.sums_late;
+    if (last_half && (last || step_shape_.shards_parameters)) {
       add(with(instruction, Operation::reduce_layer));
     }
   }
@@ -315,7 +373,11 @@ StepShape::StepShape(const config::Experiment& e)
       parts(stage_layers(e)),
       halves(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
       recompute(e.run.recompute),
-      shards_optimizer(e.parallel.shard == config::Shard::optimizer),
+      shards_optimizer(e.parallel.shard != config::Shard::none),
+      shards_parameters(e.parallel.shard == config::Shard::parameters),
+      gathers_ahead(e.parallel.shard == config::Shard::optimizer &&
+                    e.cluster.software.overlaps_gathers),
+      sums_late(!e.cluster.software.overlaps_gradients && !shards_parameters),
       evaluates(e.run.evaluates) {
   for (int stage = 0; stage < pipeline.stages; ++stage) {
     most_layers = std::max(most_layers, layers_of_stage(stage));

@@ -137,8 +137,12 @@ void Clock::start_operation(std::size_t i) {
       return start_receive(i);
     case Operation::send:
       return run_for(i, costs_.pack(stream_bytes(runner), cost::Copied::streams));
+    case Operation::gather_layer:
+      return post_gather(i);
+    case Operation::wait_layer:
+      return wait_for_gather(i);
     case Operation::reduce_layer:
-      return post_layer(i);
+      return post_sum(i);
     case Operation::reduce_gradients:
     case Operation::gather_parameters:
       runner.compute = dense_.time(runner.instruction(), runner.rank(), 0).collective_seconds();

@@ -77,9 +77,11 @@ class Clock {
     std::vector<End> awaited;  ///< message ends of this wait
     std::vector<End> sent[2];  ///< by half: sends not yet awaited
     Place place[2] = {};
-    double compute = 0;          ///< seconds of its operation before it waits for others
-    double sent_at = 0;          ///< when the stream that it receives was sent
-    int tensor_collectives = 0;  ///< so far; equal on all ranks of a tensor group
+    double compute = 0;           ///< seconds of its operation before it waits for others
+    double sent_at = 0;           ///< when the stream that it receives was sent
+    int tensor_collectives = 0;   ///< so far; equal on all ranks of a tensor group
+    std::vector<double> gathers;  ///< when it posted each
+    std::size_t gathered = 0;     ///< gathers for which it has waited
     RankTimes times;
     std::vector<double> attention;  ///< seconds by layer pass, on ranks that serve
     Rank rank() const { return program->rank; }
@@ -95,15 +97,25 @@ class Clock {
     double latest = 0;
     std::map<int, double> latest_of_data;  ///< by data coordinate, at the end of pipelines
   };
-  /// Sums of gradients over the ranks that hold the same part, one after another.
-  struct Sums {
-    struct Bucket {
+  /// Collectives of the ranks that hold the same part, beside computation. They run one at a time,
+  /// in the order in which their last rank posted them, as those of a communicator of NCCL do.
+  struct Replicas {
+    struct Sum {
       std::size_t posted = 0;
       double begin = 0;
       double end = 0;
     };
-    double free = 0;  ///< end of the last sum
-    std::map<int, Bucket> layers;
+    struct Gather {
+      std::size_t posted = 0;
+      std::size_t left = 0;              ///< runners that have waited for it
+      double ready = 0;                  ///< of the last post
+      double end = 0;                    ///< once all have posted
+      std::vector<std::size_t> waiting;  ///< runners that wait for the last post
+    };
+    double free = 0;                          ///< end of the last collective
+    std::map<std::pair<int, int>, Sum> sums;  ///< by tick and layer
+    std::map<std::size_t, Gather> gathers;    ///< under way, by their number in the step
+    double run(double ready, double seconds);
   };
   struct Stream {
     std::size_t sent = 0;
@@ -156,7 +168,10 @@ class Clock {
   int replicas_of(Rank rank) const;
   static std::uint32_t collective_flow(const MeetingKey& meeting, program::Operation operation,
                                        int bucket);
-  void post_layer(std::size_t runner);
+  void post_sum(std::size_t runner);
+  void post_gather(std::size_t runner);
+  void wait_for_gather(std::size_t runner);
+  void leave_gather(std::size_t runner, Replicas::Gather& gather);
   double end_of_meeting(const Rendezvous& meeting);
   double finish_sums(const Rendezvous& meeting);
   void leave(std::size_t runner, const Rendezvous& meeting, double end);
@@ -188,7 +203,7 @@ class Clock {
   std::map<StageKey, StageMessages> stages_;                         ///< that still have open ends
   std::map<std::tuple<Rank, Rank, program::Pass>, Stream> streams_;  ///< by sender, receiver, pass
   std::map<MeetingKey, Rendezvous> meetings_;
-  std::map<int, Sums> sums_;
+  std::map<int, Replicas> replicas_;  ///< by replicas_of()
 };
 
 }  // namespace cadenza::simulate

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collective parts of a step: dense operations of a tensor group, sums of gradients, the update.
+// Collective parts of a step: dense operations of a tensor group, parameters, sums of gradients,
+// the update.
 #include <algorithm>
 #include <limits>
 
@@ -204,27 +205,75 @@ void Clock::emit_tensor(RankState& runner, const DenseTime& time, double arrived
   }
 }
 
-void Clock::post_layer(std::size_t i) {
+/// Runs a collective whose last rank has posted it. @return its end
+double Clock::Replicas::run(double ready, double seconds) {
+  return free = std::max(ready, free) + seconds;
+}
+
+void Clock::post_sum(std::size_t i) {
   const RankState& runner = runners_[i];
-  Sums& sums = sums_[replicas_of(runner.rank())];
-  Sums::Bucket& bucket = sums.layers[runner.instruction().layer];
-  bucket.begin = std::max(bucket.begin, runner.now);
-  if (++bucket.posted == expected(runner)) {
-    bucket.begin = std::max(bucket.begin, sums.free);
-    bucket.end =
-        bucket.begin + dense_.gradient_sum(runner.rank(), runner.instruction().layer).seconds;
-    sums.free = bucket.end;
+  const Instruction& instruction = runner.instruction();
+  Replicas& replicas = replicas_[replicas_of(runner.rank())];
+  Replicas::Sum& sum = replicas.sums[{instruction.tick, instruction.layer}];
+  if (++sum.posted == expected(runner)) {
+    const double seconds = dense_.gradient_sum(runner.rank(), instruction.layer).seconds;
+    sum.end = replicas.run(runner.now, seconds);
+    sum.begin = sum.end - seconds;
   }
   next_operation(i);
+}
+
+void Clock::post_gather(std::size_t i) {
+  RankState& runner = runners_[i];
+  Replicas& replicas = replicas_[replicas_of(runner.rank())];
+  Replicas::Gather& gather = replicas.gathers[runner.gathers.size()];
+  runner.gathers.push_back(runner.now);
+  if (++gather.posted == expected(runner)) {
+    gather.ready = runner.now;
+    gather.end = replicas.run(
+        runner.now, dense_.gather_layer(runner.rank(), runner.instruction().layer).seconds);
+    for (const std::size_t waiting : gather.waiting) leave_gather(waiting, gather);
+  }
+  next_operation(i);
+}
+
+void Clock::wait_for_gather(std::size_t i) {
+  RankState& runner = runners_[i];
+  runner.state = State::meeting;
+  auto& gathers = replicas_[replicas_of(runner.rank())].gathers;
+  const std::size_t number = runner.gathered;
+  Replicas::Gather& gather = gathers[number];
+  if (gather.posted < expected(runner)) return gather.waiting.push_back(i);
+  leave_gather(i, gather);
+  if (gather.left == expected(runner)) gathers.erase(number);
+}
+
+/// Ends a rank's wait: until the last rank has posted for that rank, from then on for the data.
+void Clock::leave_gather(std::size_t i, Replicas::Gather& gather) {
+  RankState& runner = runners_[i];
+  const double posted = runner.gathers[runner.gathered++];
+  ++gather.left;
+  const Instruction& instruction = runner.instruction();
+  const double end = std::max(runner.began, gather.end);
+  const double ready = std::clamp(gather.ready, runner.began, end);
+  runner.times.data_parallel_wait += ready - runner.began;
+  runner.times.collectives += end - runner.began;
+  runner.times.communication += end - ready;
+  if (expected(runner) > 1) {
+    emit(runner, Activity::gather, posted, gather.end,
+         dense_.gather_layer(runner.rank(), instruction.layer).bytes, 0,
+         collective_flow(meeting_of(runner), Operation::gather_layer, instruction.layer));
+  }
+  emit(runner, Activity::wait_layer, runner.began, end);
+  wake(i, end);
 }
 
 /// Sums the gradients outside layers after those of the layers. @return the end
 double Clock::finish_sums(const Rendezvous& meeting) {
   const Rank rank = runners_[meeting.runners.front()].rank();
-  Sums& sums = sums_[replicas_of(rank)];
-  const double begin = std::max(meeting.latest, sums.free);
-  const Dense::Sum rest = dense_.gradient_sum(rank, -1);
-  const double end = begin + rest.seconds;
+  Replicas& replicas = replicas_[replicas_of(rank)];
+  const Dense::Moved rest = dense_.gradient_sum(rank, -1);
+  const double end = replicas.run(meeting.latest, rest.seconds);
   const auto show = [&](int layer, double from, double until, std::int64_t bytes) {
     if (!observer_ || meeting.runners.size() == 1) return;
     for (const std::size_t i : meeting.runners) {
@@ -234,11 +283,11 @@ double Clock::finish_sums(const Rendezvous& meeting) {
     }
   };
   constexpr int kRest = std::numeric_limits<int>::max();
-  for (const auto& [layer, bucket] : sums.layers) {
-    show(layer, bucket.begin, bucket.end, dense_.gradient_sum(rank, layer).bytes);
+  for (const auto& [place, sum] : replicas.sums) {
+    show(place.second, sum.begin, sum.end, dense_.gradient_sum(rank, place.second).bytes);
   }
-  show(kRest, begin, end, rest.bytes);
-  sums = {};
+  show(kRest, end - rest.seconds, end, rest.bytes);
+  replicas.sums.clear();
   return end;
 }
 

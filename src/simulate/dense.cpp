@@ -24,8 +24,8 @@ double DenseTime::collective_seconds() const {
 const DenseTime& Dense::time(const program::Instruction& instruction, Rank rank,
                              std::int64_t rows) {
   if (instruction.tick < 0) {  // the size of the weights depends on the rank
-    optimizer_ = {costs_.compute(instruction, rank, rows), 0,
-                  tensor_collectives(instruction, rank, rows)};
+    const double compute = costs_.compute(instruction, rank, rows);
+    optimizer_ = {compute, 0, tensor_collectives(instruction, rank, rows, compute)};
     return optimizer_;
   }
   const int group = rank / layout_.tensor();
@@ -33,41 +33,53 @@ const DenseTime& Dense::time(const program::Instruction& instruction, Rank rank,
       std::tuple(group, instruction.operation, instruction.pass, instruction.recompute, rows);
   const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
-  const DenseTime time{costs_.compute(instruction, rank, rows),
-                       shapes_.work(instruction, rank, rows).flops(),
-                       tensor_collectives(instruction, rank, rows)};
+  const double compute = costs_.compute(instruction, rank, rows);
+  const DenseTime time{compute, shapes_.work(instruction, rank, rows).flops(),
+                       tensor_collectives(instruction, rank, rows, compute)};
   return known_.emplace(key, time).first->second;
 }
 
+/// Their exposed times, each in proportion.
 std::vector<TimedCollective> Dense::tensor_collectives(const program::Instruction& instruction,
-                                                       Rank rank, std::int64_t rows) const {
+                                                       Rank rank, std::int64_t rows,
+                                                       double compute) const {
   const std::vector<Rank> group = tensor_group(rank);
   std::vector<TimedCollective> timed;
+  double sum = 0;
   for (const program::TensorCollective& collective : shapes_.collectives(instruction, rank, rows)) {
     const double seconds =
         costs_.collective(collective.what, static_cast<double>(collective.bytes), group);
     timed.push_back({collective, seconds});
+    sum += seconds;
   }
+  const double exposed = program::exposed_seconds(compute, sum, costs_);
+  for (TimedCollective& collective : timed) collective.seconds *= exposed / sum;
   return timed;
 }
 
-Dense::Sum Dense::gradient_sum(Rank rank, int layer) const {
+Dense::Moved Dense::gradient_sum(Rank rank, int layer) const {
   const std::vector<Rank> group = replicas(rank);
   if (group.size() == 1) return {};
   const double bytes =
-      (layer < 0 ? program::table_elements(e_.model, layout_, rank) : layer_elements()) *
-      bytes_.accumulator;
-  const Collective what = e_.parallel.shard == config::Shard::optimizer ? Collective::reduce_scatter
-                                                                        : Collective::all_reduce;
+      elements(rank, layer) * config::bytes_of(e_.cluster.software.gradients, e_.run.dtype);
+  const Collective what =
+      step_shape_.shards_optimizer ? Collective::reduce_scatter : Collective::all_reduce;
   return {costs_.collective(what, bytes, group), static_cast<std::int64_t>(bytes)};
+}
+
+Dense::Moved Dense::gather_layer(Rank rank, int layer) const {
+  const std::vector<Rank> group = replicas(rank);
+  if (group.size() == 1) return {};
+  const double bytes = elements(rank, layer) * bytes_.element;
+  return {costs_.collective(Collective::all_gather, bytes, group),
+          static_cast<std::int64_t>(bytes)};
 }
 
 double Dense::gather_parameters(Rank rank) const {
   const std::vector<Rank> group = replicas(rank);
   if (group.size() == 1) return 0;
-  const double elements = step_shape_.layers_of_rank(rank) * layer_elements() +
-                          program::table_elements(e_.model, layout_, rank);
-  return costs_.collective(Collective::all_gather, elements * bytes_.element, group);
+  const double all = step_shape_.layers_of_rank(rank) * elements(rank, 0) + elements(rank, -1);
+  return costs_.collective(Collective::all_gather, all * bytes_.element, group);
 }
 
 std::vector<Rank> Dense::tensor_group(Rank rank) const {
@@ -88,7 +100,9 @@ std::vector<Rank> Dense::replicas(Rank rank) const {
   return group;
 }
 
-double Dense::layer_elements() const {
+/// Of a layer; for `layer` -1, of the embedding and the head.
+double Dense::elements(Rank rank, int layer) const {
+  if (layer < 0) return program::table_elements(e_.model, layout_, rank);
   return static_cast<double>(cost::layer_parameters(e_.model)) / layout_.tensor();
 }
 

@@ -38,22 +38,25 @@ class Dense {
 
   const program::OperationShapes& shapes() const { return shapes_; }
 
-  /// Sum of a layer's gradients over the ranks that hold the same part; for `layer` -1, of all
-  /// gradients outside layers.
-  struct Sum {
+  /// A collective of a layer over the ranks that hold the same part; for `layer` -1, of all that is
+  /// outside layers.
+  struct Moved {
     double seconds = 0;
     std::int64_t bytes = 0;
   };
-  Sum gradient_sum(Rank rank, int layer) const;
+  Moved gradient_sum(Rank rank, int layer) const;
+  /// The parameters of a layer, from the ranks that have shards of them.
+  Moved gather_layer(Rank rank, int layer) const;
   /// Seconds to gather updated parameters from the ranks that own them.
   double gather_parameters(Rank rank) const;
 
  private:
   std::vector<TimedCollective> tensor_collectives(const program::Instruction& instruction,
-                                                  Rank rank, std::int64_t rows) const;
+                                                  Rank rank, std::int64_t rows,
+                                                  double compute) const;
   std::vector<Rank> tensor_group(Rank rank) const;
   std::vector<Rank> replicas(Rank rank) const;
-  double layer_elements() const;
+  double elements(Rank rank, int layer) const;
 
   const config::Experiment& e_;
   const program::StepShape& step_shape_;

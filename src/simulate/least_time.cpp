@@ -200,9 +200,25 @@ double loss_seconds(const config::Experiment& e, Dense& dense, const Costs& cost
 double update_seconds(const config::Experiment& e, Dense& dense) {
   Instruction optimize;
   optimize.operation = Operation::optimize;
-  double seconds = dense.time(optimize, 0, 0).compute + dense.gradient_sum(0, 0).seconds;
-  if (e.parallel.shard == config::Shard::optimizer) seconds += dense.gather_parameters(0);
+  double seconds = dense.time(optimize, 0, 0).compute;
+  const bool after =
+      e.parallel.shard == config::Shard::optimizer && !e.cluster.software.overlaps_gathers;
+  if (after) seconds += dense.gather_parameters(0);
   return seconds;
+}
+
+/// What has to be gathered before anything is computed.
+double first_gather_seconds(const program::StepShape& step_shape, const Dense& dense) {
+  if (!step_shape.shards_parameters) return 0;
+  return dense.gather_layer(0, -1).seconds + dense.gather_layer(0, 0).seconds;
+}
+
+/// Of all gathers and sums of a step, which rank 0 runs one at a time, before the update.
+double link_seconds(const program::StepShape& step_shape, const Dense& dense) {
+  if (!step_shape.shards_parameters) return 0;
+  const double passes = step_shape.pipeline.microbatches * step_shape.layers_of_rank(0);
+  return dense.gather_layer(0, -1).seconds + dense.gradient_sum(0, -1).seconds +
+         passes * (2 * dense.gather_layer(0, 0).seconds + dense.gradient_sum(0, 0).seconds);
 }
 
 /// Whether a rank computes the attention of whole documents, at once.
@@ -263,7 +279,9 @@ double LeastTime::seconds(const config::Experiment& experiment) const {
     trainers = std::max(trainers,
                         in_turns ? std::max(row * mean_rows(e) + fill, busiest) : busiest + fill);
   }
-  return std::max(trainers, servers_seconds(e)) + update_seconds(e, dense);
+  const double passes = first_gather_seconds(step_shape, dense) +
+                        std::max(trainers, servers_seconds(e)) + dense.gradient_sum(0, 0).seconds;
+  return std::max(passes, link_seconds(step_shape, dense)) + update_seconds(e, dense);
 }
 
 std::vector<double> LeastTime::attention() const {

@@ -30,12 +30,15 @@ EventKind kind_of(const Span& span) {
       return operation.collective.value();
     case Activity::tensor:
       return program::tensor_event(span.collective);
+    case Activity::gather:
+      return OtherEvent::gather_layer_message;
     case Activity::reduce:
       return OtherEvent::reduce_gradients_message;
     case Activity::message_out:
     case Activity::message_in:
       return operation.message.value();
     case Activity::compute:
+    case Activity::wait_layer:
     case Activity::drain:
       break;
   }
@@ -44,7 +47,7 @@ EventKind kind_of(const Span& span) {
 
 bool beside_computation(Activity what) {
   return what == Activity::message_out || what == Activity::message_in ||
-         what == Activity::reduce || what == Activity::tensor;
+         what == Activity::gather || what == Activity::reduce || what == Activity::tensor;
 }
 
 void set_kind(EventKind kind, Event& event) {

@@ -65,7 +65,7 @@ void read_experiment(Bytes input) {
 }
 
 void read_model(Bytes input) {
-  const auto read = [&](const std::string&) { return text_of(input); };
+  const auto read = [&](const std::string&, const std::string&) { return text_of(input); };
   const config::Experiment experiment = config::parse_experiment(
       "model: {config: model.json}\n"
       "data: {source: synthetic, documents: 20, max_document: 256, lengths: {median: 60}}\n"

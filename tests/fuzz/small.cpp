@@ -44,7 +44,7 @@ bool is_small(const config::Experiment& e) {
 
 }  // namespace
 
-std::string small_model(const std::string&) {
+std::string small_model(const std::string&, const std::string&) {
   return R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64,
              "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
              "vocab_size": 300})";

@@ -13,7 +13,7 @@ namespace cadenza::fuzz {
 config::Experiment four_ranks();
 
 /// The text of a config.json, whatever its path: inputs read no files.
-std::string small_model(const std::string& path);
+std::string small_model(const std::string& path, const std::string& valid);
 
 /// Opens the corpus of an accepted experiment, and simulates a step where the experiment is small.
 /// Experiments that need other files are left alone.

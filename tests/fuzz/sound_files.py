@@ -107,6 +107,8 @@ def _step(rank, step, rng):
         (t.DISPATCH, 10, 32, {**message, "peer": peer, "flow": 10 + peer}),
         (t.WAIT, dense, 33, {"name": "wait", "still_ns": 0}),
         (t.ATTENTION, 33, 40 + 5 * slow, {**work, "name": "attend", "stage": 0, "still_ns": 0}),
+        (t.COLLECTIVE, 42, 49, {**message, "name": "gather_layer_message", "flow": 30 + rank // 2}),
+        (t.WAIT, 48, 49, {"name": "wait_layer"}),
         (passes, 50, 55, {"peer": below, "flow": 20 + rank % 2, "bytes": 1 << 20}),
         (t.WAIT, 50, 55, {"name": "wait_for_stage", "microbatch": 0}),
         (t.ATTENTION, 56, 60, {**work, "name": "attend", "stage": 0, "phase": 1}),

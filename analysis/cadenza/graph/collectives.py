@@ -8,7 +8,9 @@ import pandas as pd
 
 from cadenza.graph.lanes import GAP, MEETING, Lanes
 from cadenza.graph.meetings import Meetings, join, node_at, waiting_node
+from cadenza.read.columns import one_of
 from cadenza.read.partners import collective_members
+from cadenza.read.schema import GATHER_OF_LAYER
 
 _BARRIER_GAP_NS = 1_000_000  # between a wait for the ranks and the collective that it is for
 
@@ -79,7 +81,8 @@ def _meeting(lanes: Lanes, arriving: pd.DataFrame, leaving: pd.DataFrame) -> Mee
 
 
 def _beside_computation(lanes: Lanes, members: pd.DataFrame) -> Meetings:
-    """Sums that run while ranks compute: posted at some time, waited for at the end."""
+    """Sums that run while ranks compute: posted at some time, waited for at the end. Parameters
+    of layers are waited for one by one."""
     rank, event = members["rank"].to_numpy(np.int64), members["event"].to_numpy(np.int64)
     begin, end = (
         lanes.events[name].to_numpy(np.int64)[event] - lanes.origin
@@ -87,7 +90,9 @@ def _beside_computation(lanes: Lanes, members: pd.DataFrame) -> Meetings:
     )
     group = members["group"].to_numpy(np.int64)
     both = pd.DataFrame({"begin": begin, "end": end}).groupby(group)
+    gathers = one_of(lanes.events["name"], GATHER_OF_LAYER)[event]
     on_wire = (both.transform("min") == both.transform("max")).all(axis=1).to_numpy(bool)
+    on_wire = on_wire & ~gathers
     node = waiting_node(lanes, rank, begin, end)
     node = np.where(on_wire, _collective_after(lanes, rank, end), node)
     waits = node >= 0
@@ -96,7 +101,9 @@ def _beside_computation(lanes: Lanes, members: pd.DataFrame) -> Meetings:
     after = np.minimum(posted + 1, len(lanes.rank) - 1)
     queued = on_wire & (lanes.rank[after] == rank) & (lanes.kind[after] == MEETING)
     begin = np.where(queued, lanes.end[posted], begin)
-    layer = _layer_before(lanes, rank, begin)
+    sums = np.flatnonzero(~gathers)
+    layer = np.full(len(rank), -1)
+    layer[sums] = _layer_before(lanes, rank[sums], begin[sums])
     early = on_wire & (layer >= 0)
     posted = np.where(early, layer, posted)
     begin = np.where(early, np.minimum(begin, lanes.end[layer]), begin)
@@ -111,29 +118,33 @@ def _beside_computation(lanes: Lanes, members: pd.DataFrame) -> Meetings:
         end_time=time[waits],
         end_event=event[waits],
         bytes=lanes.events["bytes"].to_numpy(np.int64)[event[waits]],
-        late=~on_wire[waits],
+        late=~(on_wire | gathers)[waits],
         receives=np.ones(int(waits.sum()), bool),
     )
 
 
 def _layer_before(lanes: Lanes, rank: np.ndarray, begin: np.ndarray) -> np.ndarray:
     """The node after which a rank posted each sum, or -1 where that is not known: its nth sum is
-    that of the nth layer that it had passed back through. When the sum took the wire tells only
-    when the last rank had come to it.
+    that of the nth layer that it had passed back through, of every microbatch or, usually, of the
+    last one. When the sum took the wire tells only when the last rank had come to it.
 
     @param rank, begin  of the sums
     """
     found = np.full(len(rank), -1)
     layer = lanes.column("layer", -1)
     nodes = np.flatnonzero(lanes.where("phase", "backward") & (layer >= 0))
-    frame = pd.DataFrame({"node": nodes, "rank": lanes.rank[nodes], "layer": layer[nodes]})
-    last = frame.groupby(["rank", "layer"])["node"].max().groupby("rank").agg(sorted)
+    frame = pd.DataFrame({"node": nodes, "rank": lanes.rank[nodes], "layer": layer[nodes],
+                          "microbatch": lanes.column("microbatch", -1)[nodes]})
+    last, each = (
+        frame.groupby(["rank", *place])["node"].max().groupby("rank").agg(sorted)
+        for place in (["layer"], ["microbatch", "layer"])
+    )
     for one in np.unique(rank):
         mine = np.flatnonzero(rank == one)
         mine = mine[np.argsort(begin[mine], kind="stable")]
-        layers = last.get(one, [])
-        if len(layers) == len(mine) - 1:  # the last sum is of what is not in a layer
-            found[mine[:-1]] = layers
+        for layers in (last.get(one, []), each.get(one, [])):
+            if len(layers) == len(mine) - 1:  # the last sum is of what is not in a layer
+                found[mine[:-1]] = layers
     return np.where((found >= 0) & (lanes.end[found] <= begin), found, -1)
 
 

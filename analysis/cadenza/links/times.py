@@ -15,8 +15,9 @@ import pandas as pd
 from cadenza.graph.graph import StepGraph
 from cadenza.graph.loads import usual
 from cadenza.read.machine import Machine
+from cadenza.read.columns import one_of
 from cadenza.read.partners import alike, collective_members
-from cadenza.read.schema import TENSOR_COLLECTIVES
+from cadenza.read.schema import GATHER_OF_LAYER, TENSOR_COLLECTIVES
 from cadenza.links.wires import wires
 
 PAIR = ["step", "sender", "receiver"]
@@ -88,13 +89,15 @@ def group_times(graph: StepGraph, machine: Machine | None) -> pd.DataFrame:
 
 
 def group_collectives(graph: StepGraph, machine: Machine | None) -> pd.DataFrame:
-    """Collectives of two ranks or more, in the order of their begin.
+    """Collectives of two ranks or more, in the order of their begin, without gathers of layers,
+    whose times include their turns behind others.
 
     @returns collective, name, tensor, members, bytes, begin_ns (since the step began; when the last
              of its ranks had come), end_ns, seconds, usual (seconds; NaN: not known)
     """
     events = graph.lanes.events
     ends = collective_members(events, graph.ranks)
+    ends = ends[~one_of(events["name"], GATHER_OF_LAYER)[ends["event"]]]
     row = ends["event"].to_numpy(np.int64)
     for name in ("begin_ns", "end_ns", "bytes", "rank"):
         ends[name] = events[name].to_numpy(np.int64)[row]

@@ -106,7 +106,7 @@ def machine_of(description: dict, config: dict) -> Machine | None:
     made = {where: _link(links, where) for where in ("inside", "between")}
     for key in made["between"]:
         made["between"][key] *= bandwidth if key.endswith("bytes_per_second") else 1.0
-    sharded = parallel.get("shard") == "optimizer"
+    sharded = parallel.get("shard", "none") != "none"
     return Machine(
         Link(**made["inside"]),
         Link(**made["between"]),

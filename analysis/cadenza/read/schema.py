@@ -12,6 +12,8 @@ MESSAGES = ("p2p_send", "p2p_receive", "attention_dispatch", "attention_return")
 PACK = "pack"  # of the rows of attention's messages, right before they are sent
 WAIT_FOR_ATTENTION = "wait"  # inputs or results of core attention
 WAIT_FOR_STAGE = "wait_for_stage"  # a residual stream from a neighbour in the pipeline
+WAIT_FOR_LAYER = "wait_layer"  # the parameters of a layer, from the ranks that have shards of them
+GATHER_OF_LAYER = "gather_layer_message"  # what brings them, from the rank's post on
 WAIT_FOR_RANKS = "wait_for_ranks"  # the last rank to come to the collective that follows
 WAIT_FOR_SENDS = "wait_for_sends"  # own messages, whose memory is needed again
 # Collectives of a tensor group are called inside the operation that needs them, and block it.

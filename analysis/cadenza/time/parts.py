@@ -32,7 +32,8 @@ def time_parts(
     - `pipeline_bubble`: it waits for another stage of its pipeline, or has no microbatch.
     - `tensor_parallel_wait`: in the middle of a dense operation it waits for the last rank of its
       tensor group.
-    - `data_parallel_wait`: it waits for the last rank to come to a collective.
+    - `data_parallel_wait`: it waits for the last rank to come to a collective, or to ask for the
+      parameters of a layer.
     - `other`: planning, data, checkpoints, the trace itself, and time without an event.
 
     Where several lanes are busy, the first of these in the order of PARTS counts. Collectives of a

@@ -15,6 +15,7 @@ from cadenza.read.schema import (
     COMMUNICATION,
     TENSOR_COLLECTIVES,
     WAIT_FOR_ATTENTION,
+    WAIT_FOR_LAYER,
     WAIT_FOR_RANKS,
     WAIT_FOR_SENDS,
     WAIT_FOR_STAGE,
@@ -138,7 +139,7 @@ class _Splits:
     ) -> None:
         self.one = events["begin_ns"].to_numpy(np.int64, copy=True)
         self.two = self.one.copy()
-        waits = one_of(events["name"], WAIT_FOR_ATTENTION, WAIT_FOR_STAGE)
+        waits = one_of(events["name"], WAIT_FOR_ATTENTION, WAIT_FOR_STAGE, WAIT_FOR_LAYER)
         self.first = _awaited_parts(events, ranks)
         self.last = np.where(waits, self.first, _own_parts(events))
         messages = np.flatnonzero(one_of(events["category"], *COMMUNICATION))
@@ -169,6 +170,7 @@ def _awaited_parts(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
     attention |= one_of(category, "attention_dispatch", "attention_return")
     part = np.where(attention, np.int8(_CODE["attention_wait"]), np.int8(_CODE["other"]))
     part[one_of(name, *TENSOR_COLLECTIVES)] = _CODE["tensor_parallel_wait"]
+    part[one_of(name, WAIT_FOR_LAYER)] = _CODE["data_parallel_wait"]
     bubble = one_of(name, WAIT_FOR_STAGE) | one_of(category, "p2p_send", "p2p_receive")
     part[bubble | (attention & _without_microbatch(events, ranks))] = _CODE["pipeline_bubble"]
     return part

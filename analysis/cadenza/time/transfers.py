@@ -13,9 +13,11 @@ import pandas as pd
 from cadenza.read.columns import one_of, rows_of
 from cadenza.read.partners import alike, message_ends
 from cadenza.read.schema import (
+    GATHER_OF_LAYER,
     PACK,
     TENSOR_COLLECTIVES,
     WAIT_FOR_ATTENTION,
+    WAIT_FOR_LAYER,
     WAIT_FOR_RANKS,
     WAIT_FOR_STAGE,
 )
@@ -93,17 +95,23 @@ def ready_times(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
     @param start  transfer_begin(events, members)
     @returns indexed by the wait's position in `events`; waits without known messages are left out
     """
-    return pd.concat([_stage_ready(events, start), _attention_ready(events, start)])
+    stream = one_of(events["category"], "p2p_receive") & events["non_blocking"].to_numpy(bool)
+    layer = one_of(events["name"], GATHER_OF_LAYER)
+    return pd.concat([_ready_in_turn(events, start, WAIT_FOR_STAGE, stream),
+                      _ready_in_turn(events, start, WAIT_FOR_LAYER, layer),
+                      _attention_ready(events, start)])
 
 
-def _stage_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
-    """Streams are received one after the other: the n-th wait is for the n-th message."""
+def _ready_in_turn(
+    events: pd.DataFrame, start: np.ndarray, wait: str, messages: np.ndarray
+) -> pd.Series:
+    """Streams and layers come one after the other: the n-th wait is for the n-th message.
+
+    @param wait      name of the waits
+    @param messages  bool, by event
+    """
     found = []
-    for rows in (
-        np.flatnonzero(one_of(events["name"], WAIT_FOR_STAGE)),
-        np.flatnonzero(one_of(events["category"], "p2p_receive")
-                       & events["non_blocking"].to_numpy(bool)),
-    ):
+    for rows in (np.flatnonzero(one_of(events["name"], wait)), np.flatnonzero(messages)):
         part = rows_of(events, rows, ["rank", "step", "end_ns"]).assign(row=rows)
         part = part.sort_values("end_ns", kind="stable")
         part["number"] = part.groupby(["rank", "step"]).cumcount()

@@ -8,14 +8,13 @@ from lib.host import ROOT
 
 # How Transformer Engine, on which Megatron and NeMo build, exchanges keys by default.
 _CONTEXT = "zigzag"
+_SHARDS = {"full": "parameters"}  # else the same word
 
 
 def obstacle(row: Row) -> str:
     """What no experiment can say of this step; "" if there is nothing."""
     if not row.layers:
         return "one attention operation, no step"
-    if row.shard == "full":
-        return "parameters sharded (FSDP, ZeRO stage 3)"
     if not (ROOT / _machine(row)).is_file():
         return f"no machine file for {row.gpu}"
     return ""
@@ -40,11 +39,18 @@ def experiment(row: Row) -> dict:
         "batch": {"tokens": row.gbs * row.seq, "microbatch": row.mbs * row.seq},
         "parallel": {"data": row.dp, "tensor": row.tp, "pipeline": row.pp, "context": row.cp,
                      "schedule": "interleaved" if row.vp > 1 else "1f1b",
-                     "chunks": row.vp, "shard": row.shard},
+                     "chunks": row.vp, "shard": _SHARDS.get(row.shard, row.shard)},
         "attention": {"placement": _CONTEXT if row.cp > 1 else "colocated"},
         "run": {"dtype": "bfloat16", "recompute": row.recompute},
-        "cluster": {"machine": _machine(row), "bandwidth": _bandwidth(row)},
+        "cluster": {"machine": _machine(row), "bandwidth": _bandwidth(row),
+                    "software": _software(row)},
     }
+
+
+def _software(row: Row) -> dict:
+    """The stack that comes nearest to that of the source."""
+    stack = "torchtitan" if row.shard == "full" else "megatron"
+    return {"file": stack, "sequence_parallel": row.sp is not False}
 
 
 def _bandwidth(row: Row) -> float:

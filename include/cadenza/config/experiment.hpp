@@ -15,6 +15,7 @@
 #include "cadenza/base/task.hpp"
 #include "cadenza/config/attention_kind.hpp"
 #include "cadenza/config/placement_kind.hpp"
+#include "cadenza/config/software.hpp"
 
 namespace cadenza::config {
 
@@ -133,8 +134,9 @@ enum class ChunkCap { megatron, paper };
 /// Order of a pipeline's forward and backward passes; `automatic`: phase_aligned where placement
 /// pools attention over stages, otherwise one_f_one_b, interleaved with more than one chunk.
 enum class PipelineSchedule { automatic, one_f_one_b, interleaved, phase_aligned };
-/// State that is divided among ranks that hold the same parameters; `optimizer` is ZeRO's stage 1.
-enum class Shard { none, optimizer };
+/// State that is divided among ranks that hold the same parameters; `optimizer` is ZeRO's stage 1,
+/// `parameters` its stage 3, which is planned and simulated but not executed.
+enum class Shard { none, optimizer, parameters };
 
 struct Parallel {
   std::int64_t data = 1;
@@ -295,6 +297,12 @@ constexpr ElementBytes element_bytes(Dtype dtype) {
   return {8, 8};
 }
 
+/// Bytes of a number on its way.
+constexpr int bytes_of(Travels travels, Dtype dtype) {
+  const ElementBytes bytes = element_bytes(dtype);
+  return travels == Travels::sums ? bytes.accumulator : bytes.element;
+}
+
 /// Returns core attention of one of the `tensor_size` ranks that share the model's heads.
 inline AttentionShape attention_shape(const Model& model, std::int64_t tensor_size = 1,
                                       Dtype dtype = Dtype::float32) {
@@ -358,6 +366,7 @@ struct Cluster {
   std::string machine;              ///< machine file; empty: nominal rates
   std::int64_t ranks_per_node = 0;  ///< 0: that of the machine file
   double bandwidth = 1;             ///< factor on the links between nodes
+  Software software;                ///< that trains there
   double speed_spread = 0;  ///< standard deviation of the log of a rank's speed, fixed for a run
   double jitter = 0;        ///< standard deviation of the log of an operation's time
   std::vector<std::array<double, 2>> slow_ranks;     ///< rank, share of the other ranks' speed
@@ -375,6 +384,7 @@ struct Cluster {
     known.machine = machine;
     known.ranks_per_node = ranks_per_node;
     known.bandwidth = bandwidth;
+    known.software = software;
     return known;
   }
 };

@@ -42,24 +42,25 @@ class UnusedKeys {
 enum class HeadsOf { model, input };
 
 /// Returns the contents of the file at a path that the experiment names.
-using ReadFile = std::function<std::string(const std::string& path)>;
+/// @param valid  in words: which key with which file
+using ReadFile = std::function<std::string(const std::string& path, const std::string& valid)>;
 
-/// Reads the file of model.config. @throws Error(usage)
-std::string read_model_config(const std::string& path);
+/// Reads it from disk. @throws Error(usage)
+std::string read_named_file(const std::string& path, const std::string& valid);
 
 /// Parses `text` (the contents of `file`, named only in messages), applies `overrides`
 /// ("key.path=value", values are YAML; a whole block or list is replaced, a later one wins), then
 /// checks every value and combination, so that overrides may correct the file. Keys of `model` that
-/// neither has come from the file of model.config; the experiment does not refer to it.
+/// neither has come from the file of model.config, those of `cluster.software` from the file or the
+/// known stack that it names; the experiment refers to neither.
 /// @throws Error(usage) with "file:line: key.path: found ...; valid: ..." or
 ///         "--set key.path=value: found ...; valid: ...", one line; an unknown key or word names
 ///         the nearest valid one.
 /// @param unused  collects the unused keys, if given
-/// @param read    reads the file of model.config
+/// @param read    reads such files
 Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides, UnusedKeys* unused = nullptr,
-                            HeadsOf heads = HeadsOf::model,
-                            const ReadFile& read = read_model_config);
+                            HeadsOf heads = HeadsOf::model, const ReadFile& read = read_named_file);
 
 /// Reads the budgets of heads from `text`, the contents of the file attention.sparse.budgets: a
 /// list of layers, each a list of query heads, each {columns, slashes, top_p}. Missing values are

@@ -31,6 +31,13 @@ struct IndexRates {
   double masses_per_second = 1e8;  ///< masses visited when patterns are chosen
 };
 
+/// Rates by pass; of an operation's element-wise part, bytes per second (0:
+/// ElementWise::bytes_per_second).
+struct PassRates {
+  double forward = 0;
+  double backward = 0;
+};
+
 /// Times of core attention on one rank: the last `queries` tokens of a document of `keys` tokens,
 /// causal. The default is a nominal 5e10 FLOP/s everywhere.
 struct AttentionTimes {
@@ -41,6 +48,7 @@ struct AttentionTimes {
   double tile_overhead = 0;        ///< fixed cost of a tile of queries, in tiles of keys
   double launch_seconds = 0;       ///< fixed cost of a call
   double flops_per_second = 5e10;  ///< both passes, where the tables are empty
+  PassRates fastest{1, 1};         ///< rates of the fastest known kernels, over those given here
   std::vector<Row<3>> forward;     ///< queries, keys, seconds
   std::vector<Row<3>> backward;
   SparsePairs sparse;
@@ -51,12 +59,6 @@ struct AttentionTimes {
 struct ProductRates {
   double flops_per_second = 5e10;  ///< where the table is empty
   std::vector<Row<4>> table;       ///< rows, columns, depth, FLOP/s
-};
-
-/// Bytes per second of an operation's element-wise part, by pass; 0: ElementWise::bytes_per_second.
-struct PassRates {
-  double forward = 0;
-  double backward = 0;
 };
 
 /// Bytes of a message per second of copying them into it and out of it.

@@ -79,6 +79,6 @@ Base parse_base(const std::string& text, const std::string& file);
 /// @throws Error(usage) as parse_experiment, and where the shape does not divide
 Experiment experiment_of(const SweepPoint& point, const Base& base,
                          const std::vector<std::string>& overrides, UnusedKeys* unused = nullptr,
-                         const ReadFile& read = read_model_config);
+                         const ReadFile& read = read_named_file);
 
 }  // namespace cadenza::config

@@ -42,8 +42,8 @@ struct IndexWork {
 /// The rates of a machine. Not thread-safe: calls record what they extrapolate.
 class Rates {
  public:
-  /// @param cluster  gives nodes, bandwidth, slow links and adapters; its other differences are
-  /// ignored
+  /// @param cluster  gives nodes, bandwidth, slow links and adapters, and the stack; its other
+  /// differences are ignored
   Rates(const config::Machine& machine, const config::Cluster& cluster, std::int64_t head_dim);
   Rates(Rates&&) noexcept;
   Rates& operator=(Rates&&) noexcept;
@@ -81,6 +81,7 @@ class Rates {
   std::vector<std::string> extrapolations() const;
 
   const config::Machine& machine() const;
+  const config::Software& software() const;
 
  private:
   struct Parts;

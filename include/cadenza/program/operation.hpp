@@ -36,6 +36,8 @@ enum class Operation : std::uint8_t {
   attention_outputs,  ///< output projection, feed-forward (backward: their gradients)
   loss,               ///< final norm, logits, loss and its gradient
   embed_gradient,
+  gather_layer,       ///< parameter shards: starts to gather a layer's parameters (-1: all others)
+  wait_layer,         ///< waits for the parameters of a layer
   reduce_layer,       ///< starts the sum of a layer's gradients over ranks that hold the same part
   reduce_gradients,   ///< sums the other gradients and completes all sums
   gradient_norm,      ///< norm of all ranks' gradients
@@ -54,6 +56,7 @@ enum class OtherEvent : std::uint8_t {
   index_message,              ///< message under way
   attention_inputs_message,   ///< message under way
   attention_results_message,  ///< message under way
+  gather_layer_message,       ///< gathering of a layer's parameters under way
   reduce_gradients_message,   ///< sum of a layer's gradients under way
   wait_for_sends,             ///< waits for sends whose memory is needed again
   wait_for_stage,             ///< waits for a residual stream
@@ -100,7 +103,7 @@ class EventKind {
 /// The unit for which an operation runs once.
 enum class Granularity : std::uint8_t {
   step,        ///< the step, after all passes: the update
-  layer,       ///< a layer, after its last microbatch
+  layer,       ///< a layer: its sum after its last microbatch, or in every pass with its parameters
   microbatch,  ///< a microbatch
   rows,        ///< some rows of a microbatch; no rows, no work
   exchange,    ///< the attention of some rows; dedicated servers run it too
@@ -111,6 +114,7 @@ enum class Actor : std::uint8_t {
   trainer,   ///< the model, pipeline messages, gradients and the update
   exchange,  ///< messages and tasks of attention
   index,     ///< the index of sparse attention
+  nobody,    ///< the simulator alone knows it
 };
 
 /// The ranks that meet in an operation.
@@ -273,6 +277,19 @@ inline constexpr std::array<OperationInfo, kOperations> kOperationTable = {{
      .group = Group::tensor,
      .has_shape = true,
      .pass_rates = &config::ElementWise::embedding},
+    {.operation = Operation::gather_layer,
+     .name = "gather_layer",
+     .actor = Actor::nobody,
+     .category = Category::host,
+     .granularity = Granularity::layer,
+     .group = Group::replicas,
+     .whole = false},
+    {.operation = Operation::wait_layer,
+     .name = "wait_layer",
+     .actor = Actor::nobody,
+     .category = Category::wait,
+     .granularity = Granularity::layer,
+     .group = Group::replicas},
     {.operation = Operation::reduce_layer,
      .name = "reduce_layer",
      .category = Category::host,
@@ -327,6 +344,7 @@ inline constexpr std::array<OtherEventInfo, kOtherEvents> kOtherEventTable = {{
      Category::attention_dispatch},
     {OtherEvent::attention_results_message, "attention_results_message",
      Category::attention_return},
+    {OtherEvent::gather_layer_message, "gather_layer_message", Category::collective},
     {OtherEvent::reduce_gradients_message, "reduce_gradients_message", Category::collective},
     {OtherEvent::wait_for_sends, "wait_for_sends", Category::wait},
     {OtherEvent::wait_for_stage, "wait_for_stage", Category::wait},

@@ -68,6 +68,7 @@ class OperationShapes {
   std::vector<std::int64_t> layers_;  ///< by pipeline stage
   bool shards_optimizer_;
   int element_, sum_;  ///< bytes of a stored number and of a sum
+  int stream_;         ///< bytes of a number of the residual stream
   double width_;
   double queries_, keys_, heads_, ffn_, vocab_;  ///< widths of one tensor rank
 };
@@ -80,6 +81,10 @@ double table_elements(const config::Model& model, const Layout& layout, Rank ran
 /// Seconds of an operation's products and bytes.
 double seconds_of(const Instruction& instruction, const OperationWork& work,
                   const cost::Rates& rates);
+
+/// What of an operation's collectives its computation does not hide: of `pieces` that overlap, all
+/// but the first are hidden behind what computes meanwhile (config::Software).
+double exposed_seconds(double computing, double collectives, const cost::Rates& rates);
 
 /// The operations of a layer outside core attention, both passes.
 std::vector<Instruction> layer_instructions(const config::Experiment& experiment);

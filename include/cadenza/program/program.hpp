@@ -89,8 +89,11 @@ struct StepShape {
   int most_layers = 1;       ///< of the stage with most
   int halves = 1;            ///< 2: ping-pong
   config::Recompute recompute = config::Recompute::none;
-  bool shards_optimizer = false;
-  bool evaluates = false;  ///< forward passes only
+  bool shards_optimizer = false;   ///< with shards_parameters, too
+  bool shards_parameters = false;  ///< a rank has a layer's parameters only while it computes it
+  bool gathers_ahead = false;      ///< updated parameters, beside the first forward pass
+  bool sums_late = false;          ///< gradients, after the backward passes
+  bool evaluates = false;          ///< forward passes only
   /// The layers of the model in a chunk of a stage.
   const Range& chunk_layers(int stage, int chunk) const {
     return parts[static_cast<std::size_t>(chunk * pipeline.stages + stage)];

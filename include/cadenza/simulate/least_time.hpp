@@ -24,7 +24,8 @@ class LeastTime {
   /// counts: layers with the collectives of their tensor group, a pipeline's fill and drain, the
   /// attention of a context group (of cad: spread evenly over its pool) or, where it takes longer,
   /// the keys of a ring that its first rank reads, over the slowest hop, the last sum of gradients,
-  /// the update. Other messages cost nothing. No step takes less on a cluster none of whose ranks
+  /// the update; of parameter shards, the first gathers or, where they take longer, all
+  /// collectives. Other messages cost nothing. No step takes less on a cluster none of whose ranks
   /// is faster than the machine says (see cluster.speed_spread and jitter): work that a layout cuts
   /// into pieces is taken at the best rate of all smaller sizes.
   double seconds(const config::Experiment& experiment) const;

@@ -25,10 +25,12 @@ enum class Activity : std::uint8_t {
   wait,         ///< blocked until messages arrive
   drain,        ///< blocked until its sends have left
   wait_ranks,   ///< blocked until the last rank of a collective arrives
+  wait_layer,   ///< blocked until a layer's parameters are gathered
   collective,   ///< a blocking collective
   tensor,       ///< a collective of its tensor group, inside an operation
   message_out,  ///< under way during computation
   message_in,
+  gather,  ///< a layer's parameters, from the rank's post on, under way during computation
   reduce,  ///< sum of a layer's gradients, under way during computation
 };
 
@@ -56,11 +58,11 @@ struct RankTimes {
   double other = 0;      ///< embedding, deltas of the backward pass
   double copies = 0;     ///< packing and unpacking
   double optimizer = 0;
-  double waiting = 0;      ///< for messages of attention and of the pipeline
-  double collectives = 0;  ///< of tensor groups and gradient sums, including waits for their ranks
-  double begin = 0;        ///< begin of its step; 0 on the rank that begins first
-  double end = 0;          ///< end of its last operation
-  double flops = 0;        ///< FLOPs executed
+  double waiting = 0;          ///< for messages of attention and of the pipeline
+  double collectives = 0;      ///< of tensor groups, parameters and gradients, with waits for ranks
+  double begin = 0;            ///< begin of its step; 0 on the rank that begins first
+  double end = 0;              ///< end of its last operation
+  double flops = 0;            ///< FLOPs executed
   double attention_flops = 0;  ///< FLOPs executed in core attention
   double machine = 0;  ///< busy() at the machine file's rates, without perturbation of ranks
   std::int64_t bytes_sent = 0;

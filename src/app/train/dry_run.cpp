@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "app/commands.hpp"
+#include "app/experiment_file.hpp"
 #include "app/files.hpp"
-#include "app/planner/experiment_file.hpp"
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/search/search.hpp"
 #include "app/planner/simulate/simulation.hpp"
@@ -69,6 +69,7 @@ void print_ranks(const Forecast& step) {
 
 void dry_run(const CommandLine& line) {
   config::Experiment experiment = load_experiment(line.experiment, line.overrides);
+  require_executed(experiment);
   require_kernels(experiment);
   config::check_faults(experiment, 0, experiment.run.steps);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);

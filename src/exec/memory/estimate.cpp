@@ -46,6 +46,54 @@ std::int64_t rotation_bytes(const config::Experiment& e) {
          config::element_bytes(e.run.dtype).accumulator;
 }
 
+/// Activations of a stack that says what it keeps (config::KeptBytes). Recomputed parts exist once.
+std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& part,
+                        const program::Program& program, std::int64_t rows) {
+  const config::Software& software = e.cluster.software;
+  const config::KeptBytes& kept = software.kept;
+  const auto tensor = static_cast<double>(e.parallel.tensor);
+  const double width =
+      static_cast<double>(e.model.d_model) / (software.sequence_parallel ? tensor : 1);
+  const double middle = kept.width * width;
+  const double attention =
+      (kept.queries * static_cast<double>(e.model.d_model) +
+       kept.keys * static_cast<double>(e.model.kv_heads * e.model.head_dim())) /
+      tensor;
+  const double ffn = kept.ffn * static_cast<double>(e.model.ffn) / tensor;
+  const config::Recompute recompute = e.run.recompute;
+  const double layer = middle + attention + ffn;
+  double stays = layer;
+  if (recompute == config::Recompute::mlp) stays -= ffn;
+  if (recompute == config::Recompute::attention) stays -= attention;
+  if (recompute == config::Recompute::layer) {
+    stays = config::element_bytes(e.run.dtype).element * width;  // its input
+  }
+  double token =
+      stays * static_cast<double>(program.buffers) * part.most_chunk_layers() + (layer - stays);
+  if (part.head) {
+    token += (kept.logits / tensor + kept.whole_logits) * static_cast<double>(e.model.vocab);
+  }
+  return static_cast<std::int64_t>(token * software.spread * static_cast<double>(rows));
+}
+
+/// Elements whose weights a rank stores, and whose gradients, beside its share of the sums.
+struct StoredElements {
+  std::int64_t weights = 0;
+  std::int64_t gradients = 0;
+};
+
+/// Returns all of them or, with shards of the parameters, the shard, what lies outside layers, and
+/// of layers the present one and, of weights, the one that is gathered meanwhile.
+/// @param owned  elements of the shard
+StoredElements stored_elements(const program::StepShape& step_shape,
+                               const model::ParameterTable& table, std::int64_t owned) {
+  if (!step_shape.shards_parameters) return {table.elements, table.elements};
+  const std::int64_t layer = model::layer_elements(table, 0).size();
+  const auto layers = std::ssize(table.layers);
+  const std::int64_t rest = table.elements - layers * layer;
+  return {owned + rest + std::min<std::int64_t>(layers, 2) * layer, rest + layer};
+}
+
 void add_trainer(const config::Experiment& e, const program::StepShape& step_shape,
                  const program::Program& program, std::int64_t rows, MemoryEstimate& memory) {
   const program::Layout& layout = step_shape.layout;
@@ -53,6 +101,7 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   const model::ParameterTable table = model::make_parameter_table(e.model, part);
   const int replicas = layout.data() * layout.context();
   const std::int64_t sum = config::element_bytes(e.run.dtype).accumulator;
+  const config::Software& software = e.cluster.software;
   std::int64_t owned = table.elements;
   if (step_shape.shards_optimizer) {
     const program::Coordinates at = layout.coordinates(program.rank);
@@ -61,17 +110,25 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
          GradientShards(table, replicas).owned(at.data * layout.context() + at.context)) {
       owned += range.size();
     }
-    memory.gradients += owned * sum;  // each rank's share of the sums
+    // Its share of the sums, which other stacks keep in place of the gradients.
+    const bool beside = step_shape.shards_parameters || !software.says_kept();
+    if (beside) memory.gradients += owned * sum;
   }
   if (e.run.device == config::DeviceKind::cuda) memory.other = kProductWorkspace;
+  memory.other += software.reserved;
   memory.parameters += memory.gradients;
-  const bool trains = !step_shape.evaluates;
-  if (!trains) owned = 0;
-  memory.gradients += trains ? table.elements * sum : 0;
+  StoredElements stored = stored_elements(step_shape, table, owned);
+  if (step_shape.evaluates) stored.gradients = owned = 0;
+  const std::int64_t gradients =
+      stored.gradients * config::bytes_of(software.gradients, e.run.dtype);
+  memory.gradients += gradients;
   memory.optimizer += model::optimizer_bytes(e.run.dtype, owned);
-  memory.parameters += model::parameter_bytes(e.model, part, e.run.dtype, owned, trains);
-  memory.activations += model::activation_bytes(
-      e.model, part, {rows, program.buffers, e.run.device}, e.run.recompute, e.run.dtype);
+  memory.parameters += gradients + model::parameter_bytes(e.run.dtype, stored.weights, 0, owned);
+  memory.activations +=
+      software.says_kept()
+          ? kept_bytes(e, part, program, rows)
+          : model::activation_bytes(e.model, part, {rows, program.buffers, e.run.device},
+                                    e.run.recompute, e.run.dtype);
   const int streams =
       program::stream_buffers_of_stage(step_shape, layout.coordinates(program.rank).pipeline)
           .total();

@@ -124,11 +124,10 @@ std::int64_t parameter_elements(const config::Model& m) {
   return make_parameter_table(m, whole_model(m)).elements;
 }
 
-std::int64_t parameter_bytes(const config::Model& m, const ModelPart& part, config::Dtype dtype,
-                             std::int64_t owned, bool gradients) {
+std::int64_t parameter_bytes(config::Dtype dtype, std::int64_t weights, std::int64_t gradients,
+                             std::int64_t owned) {
   const auto [real, sum] = config::element_bytes(dtype);
-  return make_parameter_table(m, part).elements * (real + (gradients ? sum : 0)) +
-         optimizer_bytes(dtype, owned);
+  return weights * real + gradients * sum + optimizer_bytes(dtype, owned);
 }
 
 std::int64_t optimizer_bytes(config::Dtype dtype, std::int64_t owned) {

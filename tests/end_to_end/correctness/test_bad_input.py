@@ -47,6 +47,11 @@ EXPERIMENTS = {
         ["run.device", "cuda", "host"],
         changes(run={"device": "cuda"}),
     ),
+    "a layout that is only simulated": (
+        USAGE,
+        ["parallel.shard", "parameters", "simulate", "none, optimizer"],
+        changes(parallel={"shard": "parameters"}),
+    ),
     "memory that is not enough": (
         USAGE,
         ["run.memory", "most of it", "run.recompute", "parallel.shard"],

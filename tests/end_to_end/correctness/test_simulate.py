@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cadenza simulate: the same operations as a run, in the same traces, without ranks."""
 
+import json
 from collections import Counter
 
 import h5py
@@ -393,6 +394,33 @@ def test_a_step_has_more_microbatches_than_16_bits_count(experiment, tmp_path):
     assert np.array_equal(np.unique(found), np.arange(-1, count))
 
 
+def test_parameter_shards_of_8b_on_64_h100(tmp_path):
+    """Against optimizer shards: 6 bytes a parameter fewer, but for what stays whole, and no
+    gathering of updated weights at the end."""
+    inputs = harness.ROOT / "inputs"
+    experiment = tmp_path / "experiment.yaml"
+    experiment.write_text(f"""
+model: {{config: {inputs / "models/llama3-8b.json"}}}
+data: {{source: synthetic, max_document: 8192, lengths: {{distribution: constant, median: 8192}}}}
+batch: {{tokens: {64 * 8192}, microbatch: 8192}}
+parallel: {{data: 64}}
+attention: {{placement: colocated}}
+run: {{dtype: bfloat16, recompute: layer}}
+cluster: {{machine: {inputs / "machines/h100.yaml"}}}
+""")
+    done = {}
+    for shard in ("optimizer", "parameters"):
+        words = ["--set", f"parallel.shard={shard}", "--steps", 1, "--format", "json"]
+        done[shard] = json.loads(simulate(experiment, *words).out)
+    layer = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+    rest = 2 * 128256 * 4096 + 65 * 4096  # with norms
+    shards = (32 * layer + rest) / 64
+    fewer = 2 * (32 * layer - 2 * layer - shards) + 4 * (32 * layer - layer)
+    sizes = {shard: of["memory"]["largest_bytes"] for shard, of in done.items()}
+    assert sizes["optimizer"] - sizes["parameters"] == pytest.approx(fewer, abs=1e4)
+    assert 0.7 < done["parameters"]["seconds"] / done["optimizer"]["seconds"] < 1.5
+
+
 def test_nothing_is_written_unless_asked(experiment, tmp_path):
     result = simulate(experiment, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -438,7 +466,8 @@ def test_the_analysis_opens_it(experiment, tmp_path):
     # Names that the analysis acts upon are names that the program gives.
     interned = set(next(iter(run.files.values())).names())
     acted_upon = (schema.PACK, schema.WAIT_FOR_ATTENTION, schema.WAIT_FOR_STAGE,
-                  schema.WAIT_FOR_RANKS, schema.WAIT_FOR_SENDS, *schema.TENSOR_COLLECTIVES)
+                  schema.WAIT_FOR_RANKS, schema.WAIT_FOR_SENDS, schema.WAIT_FOR_LAYER,
+                  schema.GATHER_OF_LAYER, *schema.TENSOR_COLLECTIVES)
     assert interned >= set(acted_upon)
     assert set(run.events()["category"].cat.categories) >= {*schema.COMMUNICATION}
     assert set(run.events()["rank"]) == {0, 1}

@@ -26,6 +26,8 @@ SLOW = {"slow_ranks": [[1, 0.7]], "jitter": 0.05}
 # By layout: the changes, and the part in which ranks wait for others.
 LAYOUTS = {
     "data": ({"parallel": {"data": 4}}, "data_parallel_wait"),
+    "parameters": ({"parallel": {"data": 4, "shard": "parameters"}, "cluster": SLOW},
+                   "data_parallel_wait"),
     "tensor": ({"parallel": {"tensor": 2, "data": 2}, "cluster": SLOW}, "tensor_parallel_wait"),
     "pipeline": ({"parallel": {"pipeline": 2, "data": 2}, "cluster": SLOW}, "pipeline_bubble"),
     "cad": (

@@ -34,9 +34,7 @@ def test_every_row_is_read_and_has_a_source():
 
 
 def test_what_cannot_be_said_has_a_reason():
-    assert Counter(map(obstacle, ROWS)) == {
-        "": 260, "parameters sharded (FSDP, ZeRO stage 3)": 79,
-        "one attention operation, no step": 4}
+    assert Counter(map(obstacle, ROWS)) == {"": 339, "one attention operation, no step": 4}
     assert obstacle(dataclasses.replace(ROW, gpu="abacus")) == "no machine file for abacus"
     assert not stand_in(ROW)
     assert stand_in(dataclasses.replace(ROW, sp=False))
@@ -59,7 +57,9 @@ def test_a_row_of_each_class_is_simulated(row, tmp_path, monkeypatch):
     found = simulate(row, harness.PROGRAM, tmp_path)
     assert not found.left_out
     assert 0.3 < found.tps / row.pub_tps < 3
-    assert 0.3 < found.memory / 2**30 / (row.pub_mem or 40) < 3
+    assert found.memory > 0
+    if row.pub_mem:
+        assert 0.3 < found.memory / 2**30 / row.pub_mem < 3
 
 
 def test_what_is_refused_is_left_out(tmp_path, monkeypatch, capsys):

@@ -102,6 +102,18 @@ TEST(Candidates, WhatIsGivenIsKept) {
   EXPECT_GT(contexts, 0u);
 }
 
+TEST(Candidates, ParametersAreShardedWhereThatIsGiven) {
+  const config::Experiment e = experiment({"parallel.shard=parameters"});
+  for (const Candidate& arrangement : arrangements(e)) {
+    for (const Candidate& one : variants(e, arrangement)) {
+      EXPECT_EQ(one.parallel.shard, config::Shard::parameters);
+    }
+  }
+  const Choice choice = choose(e, machine());
+  EXPECT_EQ(choice.experiment.parallel.shard, config::Shard::parameters);
+  EXPECT_THAT(choice.explanation, HasSubstr("shard parameters"));
+}
+
 TEST(Candidates, PipelinesNeedNotDivideTheLayers) {
   std::set<std::int64_t> pipelines, of_cad;
   for (const Candidate& one : arrangements(experiment({"model.layers=7"}))) {
@@ -222,6 +234,14 @@ TEST(LeastTime, NoSparseCandidateIsFaster) {
   EXPECT_GT(tightest_bound(e), 0.5);
 }
 
+TEST(LeastTime, NoCandidateWithParameterShardsIsFaster) {
+  const config::Experiment e = experiment({"run.recompute=mlp", "parallel.shard=parameters"});
+  EXPECT_GT(tightest_bound(e), 0.9);
+  config::Machine slow = machine();  // such that collectives take longest
+  slow.links.inside.bytes_per_second = slow.links.between.bytes_per_second = 1e7;
+  EXPECT_GT(tightest_bound(e, slow), 0.95);
+}
+
 // Rings pass on the keys that are seen and no others.
 TEST(LeastTime, NoCandidateOverSlowLinksIsFaster) {
   config::Machine m = machine();
@@ -260,6 +280,7 @@ class Draw {
         fmt::format("batch.microbatch={}", microbatch),
         fmt::format("batch.packing={}", word({"fixed", "fixed", "balanced", "pooled"})),
         fmt::format("parallel.data={}", of({2, 4, 6, 8})),
+        fmt::format("parallel.shard={}", word({"auto", "auto", "parameters"})),
         fmt::format("attention.tolerance={}", word({"0.02", "0.1", "0.3"})),
         fmt::format("attention.block={}", of({16, 128})),
         fmt::format("attention.sharding={}", word({"zigzag", "contiguous"})),

@@ -38,6 +38,16 @@ class Draw {
     return drawn;
   }
 
+  Software software() {
+    return {text(),           text(),
+            any<Travels>(),   any<Travels>(),
+            coin(),           any<AttentionKernels>(),
+            integer(1, 4096), coin(),
+            coin(),           unit(),
+            coin(),           {unit(), unit(), unit(), unit(), unit(), unit()},
+            1 + unit(),       integer(0, 1 << 30)};
+  }
+
   Experiment experiment() {
     Experiment e;
     e.name = text() + "-";
@@ -136,6 +146,7 @@ class Draw {
     e.cluster = {coin() ? text() : "",
                  integer(0, 99),
                  1e-9 + unit(),
+                 software(),
                  10 * unit(),
                  10 * unit(),
                  {},

@@ -61,7 +61,7 @@ const std::string kOfConfig =
 /// The experiment whose file m.json has this text.
 Experiment experiment_with(const std::string& json, const Overrides& overrides = {},
                            UnusedKeys* unused = nullptr) {
-  const auto read = [&](const std::string& path) {
+  const auto read = [&](const std::string& path, const std::string&) {
     EXPECT_EQ(path, "m.json");
     return json;
   };
@@ -152,7 +152,7 @@ TEST(ModelConfig, WhatIsWrittenInTheExperimentWins) {
 
 TEST(ModelConfig, ALaterSettingWins) {
   const auto model_with = [](const std::string& text, const Overrides& overrides) {
-    const auto read = [](const std::string&) { return kLlama; };
+    const auto read = [](const std::string&, const std::string&) { return kLlama; };
     return parse_experiment(text, "e.yaml", overrides, nullptr, HeadsOf::model, read).model;
   };
   const std::string other = changed("layers: 2", "layers: 7\n  norm_eps: 0.5");
@@ -174,7 +174,7 @@ TEST(ModelConfig, AnotherKindOfScalingDoesNotGetItsNumbers) {
 }
 
 TEST(ModelConfig, ComesFromSettingsAndSweepsToo) {
-  const auto read = [](const std::string& path) {
+  const auto read = [](const std::string& path, const std::string&) {
     return path == "wide.json"
                ? llama_with("\"intermediate_size\": 96", "\"intermediate_size\": 128")
                : kLlama;

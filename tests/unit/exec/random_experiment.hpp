@@ -105,7 +105,7 @@ inline config::Experiment draw_experiment(Draw& draw, int ranks, config::Placeme
     if (e.parallel.schedule == PipelineSchedule::interleaved)
       e.parallel.chunks = draw.between(1, 2);
   }
-  e.parallel.shard = draw.any<config::Shard>();
+  e.parallel.shard = draw.of(std::vector{config::Shard::none, config::Shard::optimizer});
   e.run.recompute = draw.any<config::Recompute>();
   e.run.transport = draw.of(std::vector<config::Transport>{
       config::Transport::automatic, config::Transport::nccl, config::Transport::staged});

@@ -377,6 +377,29 @@ TEST(Executor, RecomputationAndHalvesChangeNoResult) {
   }
 }
 
+TEST(Memory, ShardsOfParametersLeaveTwoLayersAndTheTablesWhole) {
+  config::Experiment e = tiny_experiment();
+  e.run.dtype = config::Dtype::bfloat16;
+  e.model.layers = 6;
+  e.parallel.data = 2;
+  e.parallel.context = 2;
+  e.parallel.shard = config::Shard::parameters;
+  const config::Model& m = e.model;
+  const std::int64_t layer =
+      2 * m.d_model * m.d_model + 2 * m.d_model * m.kv_heads * m.head_dim() + 3 * m.d_model * m.ffn;
+  const std::int64_t rest = 2 * m.vocab * m.d_model + (2 * m.layers + 1) * m.d_model;  // with norms
+  const std::int64_t shard = (m.layers * layer + rest) / 4;
+  const MemoryEstimate memory = least_memory(e);
+  const std::int64_t weights = 2 * (shard + rest + 2 * layer);
+  const std::int64_t gradients = 4 * (shard + rest + layer);
+  const std::int64_t optimizer = 3 * 4 * shard;
+  // Where four ranks do not divide a matrix, some own an element more.
+  EXPECT_NEAR(static_cast<double>(memory.gradients), static_cast<double>(gradients), 100);
+  EXPECT_NEAR(static_cast<double>(memory.optimizer), static_cast<double>(optimizer), 100);
+  EXPECT_NEAR(static_cast<double>(memory.parameters),
+              static_cast<double>(weights + gradients + optimizer), 200);
+}
+
 TEST(Memory, TheLimitIsTheExperimentsOrTheDevices) {
   const MemoryLimit device{100, "memory of a device"};
   config::Run run;

@@ -32,7 +32,7 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   std::map<std::string, std::int64_t> counted;
   for (const auto& entry :
        fs::directory_iterator(fs::path(__FILE__).parent_path() / "../../../inputs/models")) {
-    const auto read = [&](const std::string&) { return text_of(entry.path()); };
+    const auto read = [&](const std::string&, const std::string&) { return text_of(entry.path()); };
     const config::Experiment experiment = config::parse_experiment(
         "data: {source: synthetic}\nbatch: {tokens: 64, microbatch: 64}\n", "e.yaml",
         {"model.config=" + entry.path().string()}, nullptr, config::HeadsOf::model, read);

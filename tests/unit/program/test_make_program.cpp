@@ -253,7 +253,8 @@ TEST(Program, TrainersRunEveryLayerOfEveryMicrobatchServersOnlyAttention) {
       const bool recomputes = step_shape.recompute == config::Recompute::attention ||
                               step_shape.recompute == config::Recompute::layer;
       EXPECT_EQ(recomputed, recomputes ? layers : 0);
-      EXPECT_EQ((count[{reduce_layer, Pass::backward}]), trains * mine);
+      const long sums = step_shape.shards_parameters ? step_shape.pipeline.microbatches : 1;
+      EXPECT_EQ((count[{reduce_layer, Pass::backward}]), trains * mine * sums);
       EXPECT_EQ((count[{gradient_norm, Pass::backward}]), trains);
       EXPECT_EQ((count[{optimize, Pass::backward}]), trains);
       EXPECT_EQ((count[{send, Pass::forward}]), (count[{receive, Pass::backward}]));
@@ -287,6 +288,86 @@ TEST(Program, RanksThatShareTheAttentionOfALayerCallThePassAlike) {
     }
     EXPECT_EQ(step_shape.servers_of_pass(), serving) << seed;
   }
+}
+
+TEST(Program, OfParameterShardsGathersTheNextLayerWhileOneComputes) {
+  config::Experiment e = test::experiment_of(2, 0, 2, 1);
+  e.parallel.shard = config::Shard::parameters;
+  const std::vector tick_plans = {TickPlans{}};  // attention has no tasks
+  EXPECT_THAT(lines(make_program(StepShape(e), 0, tick_plans)),
+              ElementsAre("forward gather_layer",  // embedding and head, for the whole step
+                          "forward wait_layer",    //
+                          "tick 0 layer 0 forward gather_layer",
+                          "tick 0 forward load",                        //
+                          "tick 0 forward embed",                       //
+                          "tick 0 layer 0 forward wait_layer",          //
+                          "tick 0 layer 1 forward gather_layer",        //
+                          "tick 0 layer 0 forward attention_inputs",    //
+                          "tick 0 layer 0 forward attention_outputs",   //
+                          "tick 0 layer 1 forward wait_layer",          //
+                          "tick 0 layer 1 forward attention_inputs",    //
+                          "tick 0 layer 1 forward attention_outputs",   //
+                          "tick 0 layer 1 backward gather_layer",       // again
+                          "tick 0 backward loss",                       //
+                          "tick 0 layer 1 backward wait_layer",         //
+                          "tick 0 layer 0 backward gather_layer",       //
+                          "tick 0 layer 1 backward attention_outputs",  //
+                          "tick 0 layer 1 backward begin_attention",    //
+                          "tick 0 layer 1 backward attention_inputs",   //
+                          "tick 0 layer 1 backward reduce_layer",       //
+                          "tick 0 layer 0 backward wait_layer",         //
+                          "tick 0 layer 0 backward attention_outputs",  //
+                          "tick 0 layer 0 backward begin_attention",    //
+                          "tick 0 layer 0 backward attention_inputs",   //
+                          "tick 0 layer 0 backward reduce_layer",       //
+                          "tick 0 backward embed_gradient",             //
+                          "backward reduce_gradients",                  //
+                          "backward gradient_norm",                     //
+                          "backward optimize"));
+}
+
+/// Every layer of every pass is gathered once and waited for before it computes, and no more than
+/// two are there or on their way.
+TEST(Program, OfParameterShardsHasEveryLayerInTime) {
+  using enum Operation;
+  using Key = std::tuple<int, bool, int>;  // tick, whether it runs backward, layer
+  const auto key = [](const Instruction& s) {
+    return Key(s.tick, s.recompute || s.pass == Pass::backward, s.layer);
+  };
+  int gathered = 0;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE(seed);
+    const test::RandomStep& step = test::random_step(seed);
+    for (const Program& program : step.programs) {
+      std::map<Key, std::size_t> gathers, waits, over;
+      for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        const Instruction& s = program.instructions[i];
+        if (s.operation == attention_inputs || s.operation == attention_outputs) over[key(s)] = i;
+      }
+      for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        const Instruction& s = program.instructions[i];
+        const bool layer = s.layer >= 0;
+        if (s.operation == gather_layer && layer) {
+          ASSERT_TRUE(gathers.emplace(key(s), i).second) << to_string(s);
+          const auto there = std::ranges::count_if(
+              gathers, [&](const auto& one) { return over.at(one.first) > i; });
+          EXPECT_LE(there, 2) << to_string(s);
+        }
+        if (s.operation == wait_layer && layer) {
+          ASSERT_TRUE(waits.emplace(key(s), i).second) << to_string(s);
+          ASSERT_TRUE(gathers.contains(key(s))) << to_string(s);
+        }
+        const bool computes = s.operation == attention_inputs || s.operation == attention_outputs;
+        if (computes && step.step_shape->shards_parameters) {
+          ASSERT_TRUE(waits.contains(key(s))) << to_string(s);
+        }
+      }
+      EXPECT_EQ(gathers.size(), step.step_shape->shards_parameters ? over.size() : 0);
+      EXPECT_EQ(waits.size(), gathers.size());
+      gathered += static_cast<int>(gathers.size());
+    }
+  }
+  EXPECT_GT(gathered, 1000);
 }
 
 /// An activation buffer holds one microbatch from its load to the end of its backward pass.

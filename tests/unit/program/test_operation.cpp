@@ -57,6 +57,7 @@ TEST(Operations, SpanATensorGroupWhereAllOfItMeets) {
   }
   EXPECT_TRUE(spans_tensor_group(OtherEvent::agree_on_norm));
   EXPECT_FALSE(spans_tensor_group(Operation::reduce_gradients));
+  EXPECT_FALSE(spans_tensor_group(OtherEvent::gather_layer_message));
   EXPECT_FALSE(spans_tensor_group(OtherEvent::attention_inputs_message));
 }
 
@@ -69,6 +70,7 @@ TEST(Operations, KnowTheirPhase) {
                                  Operation::optimize, Operation::gather_parameters}) {
     EXPECT_EQ(phase_of(instruction_of(update, Pass::backward)), Phase::optimizer);
   }
+  EXPECT_EQ(phase_of(instruction_of(Operation::gather_layer)), Phase::forward);
   EXPECT_EQ(phase_of(instruction_of(Operation::reduce_layer, Pass::backward)), Phase::backward);
 }
 

@@ -19,6 +19,7 @@ using program::test::one_move;
 using program::test::one_server;
 using program::test::random_step;
 using program::test::RandomStep;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -174,6 +175,19 @@ TEST(Faults, ARankThatSkipsACollectiveIsFound) {
                           "rank 1 never gets past operation 20: backward gradient_norm"));
   programs[0].instructions.erase(find(programs[0], Operation::reduce_gradients, Pass::backward));
   EXPECT_THAT(setting.faults(programs, tick_plans), IsEmpty());
+}
+
+TEST(Faults, ALayerThatARankDoesNotGatherHoldsBothUp) {
+  const std::vector tick_plans = {one_move()};
+  Setting setting(2, 0, 1, 1);
+  setting.experiment.parallel.shard = config::Shard::parameters;
+  setting.step_shape = StepShape(setting.experiment);
+  std::vector<Program> programs = setting.programs(tick_plans);
+  ASSERT_THAT(setting.faults(programs, tick_plans), IsEmpty());
+  programs[1].instructions.erase(find(programs[1], Operation::gather_layer, Pass::backward));
+  EXPECT_THAT(setting.faults(programs, tick_plans),
+              ElementsAre(AllOf(StartsWith("rank 0"), HasSubstr("layer 0 backward wait_layer")),
+                          AllOf(StartsWith("rank 1"), HasSubstr("layer 0 backward wait_layer"))));
 }
 
 TEST(Faults, ACollectiveTooManyIsFound) {

@@ -18,6 +18,7 @@
 #include "app/planner/search/finals.hpp"
 #include "app/planner/search/search_report.hpp"
 #include "app/planner/terminal.hpp"
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
@@ -269,13 +270,12 @@ class Search {
     if (ranked_.empty() || work_ + group.work < most_work_) judge(group);
   }
 
-  /// Of the variants with and without optimizer shards the first that fits: more recomputation is
-  /// only slower.
+  /// Of the variants with equal shards the first that fits: more recomputation is only slower.
   template <class Look>
   void first_that_fit(Group& group, Look look_at) {
-    std::array<bool, 2> done{};
+    std::array<bool, 3> done{};
     for (Judged& variant : group.variants) {
-      bool& mine = done[variant.candidate.parallel.shard == config::Shard::optimizer ? 1 : 0];
+      bool& mine = done[at(variant.candidate.parallel.shard)];
       if (mine || variant.outcome == Outcome::too_large) continue;
       measure_least(variant);
       mine = fits(variant) && (look_at(variant), fits(variant));

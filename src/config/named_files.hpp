@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of `model` from a Hugging Face config.json.
+// Keys whose values come from another file that the experiment names.
 #pragma once
 
 #include "cadenza/config/load.hpp"
@@ -13,5 +13,14 @@ namespace cadenza::config {
 /// @throws Error(usage): model.config is no text; a file that is broken or describes a model that
 /// Cadenza does not have
 void resolve_model_config(Value& root, const ReadFile& read);
+
+/// Replaces cluster.software (a word or a path) or its key `file` by the keys that the file of that
+/// stack gives and that `root` lacks.
+/// @throws Error(usage): an unknown word; a file that is broken, has an unknown key, or lacks its
+/// name or source
+void resolve_software(Value& root, const ReadFile& read);
+
+/// Both.
+void resolve_files(Value& root, const ReadFile& read);
 
 }  // namespace cadenza::config

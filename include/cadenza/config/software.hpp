@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training stack: in what a step of it differs from a step of this program with the same layout.
+// One YAML file per stack (inputs/software, docs/software.md); simulations alone use it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cadenza::config {
+
+/// The type of numbers on their way: that of sums (float32 in a bfloat16 run), or run.dtype.
+enum class Travels { sums, stored };
+/// The kernels of core attention: those of the machine file's table, or the fastest known ones
+/// (AttentionTimes::fastest).
+enum class AttentionKernels { table, fastest };
+
+/// Bytes that a token keeps for the backward pass in a layer, for each element of a width on its
+/// rank: a token keeps width * d_model + queries * (width of Q) + keys * (width of K) + ffn *
+/// (width of the feed-forward branch). All 0: what this program keeps.
+struct KeptBytes {
+  double width = 0;
+  double queries = 0;
+  double keys = 0;
+  double ffn = 0;
+  /// Of a token on the last stage, for each element of the vocabulary that its rank has, and of the
+  /// whole vocabulary.
+  double logits = 0;
+  double whole_logits = 0;
+  friend bool operator==(const KeptBytes&, const KeptBytes&) = default;
+};
+
+struct Software {
+  std::string name = "cadenza";
+  std::string source = "this program";
+  /// Of the residual stream, of what tensor groups sum and of what pipeline stages send.
+  Travels residual = Travels::sums;
+  Travels gradients = Travels::sums;
+  bool copies_streams = true;  ///< into messages between pipeline stages, and out of them
+  AttentionKernels attention = AttentionKernels::table;
+  /// Pieces in which products and the collectives of their tensor group overlap; 1: in turns.
+  std::int64_t pieces = 1;
+  bool overlaps_gradients = true;  ///< their sums, with the backward pass
+  bool overlaps_gathers = false;   ///< of updated weights, with the next forward pass
+  double layer_seconds = 0;  ///< of a pass through a layer beside its kernels; twice in backward
+  /// Whether tensor ranks divide the rows of what is outside their products.
+  bool sequence_parallel = true;
+  KeptBytes kept;
+  double spread = 1;          ///< activations with what the allocator leaves unused, over `kept`
+  std::int64_t reserved = 0;  ///< bytes of a rank for libraries: CUDA, NCCL, workspaces
+  friend bool operator==(const Software&, const Software&) = default;
+
+  /// Whether `kept` says what activations take.
+  bool says_kept() const { return kept != KeptBytes{}; }
+};
+
+}  // namespace cadenza::config

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What other training stacks (config::Software) change in the work of a step, by hand.
+#include <gtest/gtest.h>
+
+#include "cadenza/program/operation_work.hpp"
+#include "unit/tiny_model.hpp"
+
+namespace cadenza::program::test_software {
+namespace {
+
+constexpr std::int64_t kRows = 48;
+
+config::Experiment experiment(const config::Software& software) {
+  config::Experiment e;
+  e.model = tiny_model(4);
+  e.model.d_model = 64;
+  e.model.ffn = 96;
+  e.batch.tokens = e.batch.microbatch = kRows;
+  e.parallel.tensor = 2;
+  e.run.dtype = config::Dtype::bfloat16;
+  e.cluster.software = software;
+  return e;
+}
+
+std::int64_t collective_bytes(const config::Experiment& e, Pass pass) {
+  std::int64_t bytes = 0;
+  for (const Instruction& instruction : layer_instructions(e)) {
+    if (instruction.pass != pass) continue;
+    for (const TensorCollective& one :
+         OperationShapes(e, Layout(e)).collectives(instruction, 0, kRows))
+      bytes += one.bytes;
+  }
+  return bytes;
+}
+
+double layer_seconds(const config::Experiment& e) {
+  const OperationShapes shapes(e, Layout(e));
+  const cost::Rates rates({}, e.cluster, e.model.head_dim());
+  double seconds = 0;
+  for (const Instruction& instruction : layer_instructions(e)) {
+    seconds += seconds_of(instruction, shapes.work(instruction, 0, kRows), rates);
+  }
+  return seconds;
+}
+
+TEST(Software, DecidesTheTypeOfTheResidualStream) {
+  config::Software stored;
+  stored.residual = config::Travels::stored;
+  const config::Experiment own = experiment({}), other = experiment(stored);
+  constexpr std::int64_t kStream = kRows * 64;
+  // Two gathers in bfloat16, two sums in float32 or bfloat16.
+  EXPECT_EQ(collective_bytes(own, Pass::forward), kStream * (2 * 2 + 2 * 4));
+  EXPECT_EQ(collective_bytes(other, Pass::forward), kStream * (2 * 2 + 2 * 2));
+  EXPECT_EQ(OperationShapes(own, Layout(own)).stream_bytes(kRows), kStream / 2 * 4);
+  EXPECT_EQ(OperationShapes(other, Layout(other)).stream_bytes(kRows), kStream / 2 * 2);
+}
+
+TEST(Software, TakesItsTimeForEachPassThroughALayer) {
+  config::Software slow;
+  slow.layer_seconds = 0.5;
+  // A forward pass, and a backward pass of twice as many kernels.
+  EXPECT_NEAR(layer_seconds(experiment(slow)) - layer_seconds(experiment({})), 3 * 0.5, 1e-12);
+  config::Experiment again = experiment(slow), plain = experiment({});
+  again.run.recompute = plain.run.recompute = config::Recompute::layer;
+  EXPECT_NEAR(layer_seconds(again) - layer_seconds(plain), 4 * 0.5, 1e-12);
+}
+
+TEST(Software, HidesAllPiecesButTheFirst) {
+  config::Software software;
+  const auto exposed = [&](double computing, double collectives) {
+    return exposed_seconds(computing, collectives,
+                           cost::Rates({}, experiment(software).cluster, 16));
+  };
+  EXPECT_DOUBLE_EQ(exposed(3, 2), 2);
+  software.pieces = 4;
+  EXPECT_DOUBLE_EQ(exposed(3, 2), 2 - 0.75 * 2);
+  EXPECT_DOUBLE_EQ(exposed(1, 2), 2 - 0.75 * 1);  // computes for too short a time
+  EXPECT_DOUBLE_EQ(exposed(0, 2), 2);
+}
+
+TEST(Software, MayHaveFasterKernelsAndNoCopies) {
+  config::Machine machine;
+  machine.attention.forward = {{128, 128, 3.0}};
+  machine.attention.backward = {{128, 128, 7.0}};
+  machine.attention.launch_seconds = 1;
+  machine.attention.fastest = {2, 1.5};
+  config::Software software;
+  const Task task{0, {0, 128}, {0, 128}, {0, 1}};
+  const auto rates = [&] { return cost::Rates(machine, experiment(software).cluster, 128); };
+  EXPECT_DOUBLE_EQ(rates().task_seconds(task, Pass::forward), 2);
+  EXPECT_GT(rates().pack(1000, cost::Copied::streams), 0);
+  software.attention = config::AttentionKernels::fastest;
+  software.copies_streams = false;
+  EXPECT_DOUBLE_EQ(rates().task_seconds(task, Pass::forward), 1);
+  EXPECT_DOUBLE_EQ(rates().task_seconds(task, Pass::backward), 4);
+  EXPECT_EQ(rates().pack(1000, cost::Copied::streams), 0);
+  EXPECT_EQ(rates().unpack(1000, cost::Copied::streams), 0);
+  EXPECT_GT(rates().pack(1000, cost::Copied::rows), 0);
+}
+
+}  // namespace
+}  // namespace cadenza::program::test_software
