@@ -16,6 +16,7 @@ import harness
 
 # The C library's parts, which every machine has.
 OF_LIBC = re.compile(r"(linux-vdso|ld-linux.*|libc|libm|libpthread|libdl|librt)\.so")
+MACHINE = harness.ROOT / "inputs/machines/h100.yaml"
 MODEL = {"heads": 4, "kv_heads": 2, "head_dim": 8}
 
 # name: (layout, keys of an experiment that say the same)
@@ -35,6 +36,11 @@ LAYOUTS = {
         {"context": 4, "placement": "zigzag", "kind": "window", "attention.window": 40},
         {"parallel": {"context": 4},
          "attention": {"placement": "zigzag", "kind": "window", "window": 40}},
+    ),
+    "cad, rates of a machine": (
+        {"data": 4, "tolerance": "auto", "dtype": "bfloat16", "machine": MACHINE},
+        {"parallel": {"data": 4}, "attention": {"tolerance": "auto"},
+         "run": {"dtype": "bfloat16"}, "cluster": {"machine": str(MACHINE)}},
     ),
 }
 
@@ -173,7 +179,8 @@ def test_plans_are_those_of_the_program(planner, name, tmp_path):
     experiment = harness.write_experiment(tmp_path / "it.yaml", harness.merged(base, changes))
     words = ["plan", experiment, "--format", "json"]
     report = json.loads(harness.run_well(1, words, cwd=tmp_path).out)
-    plan = planner.plan(microbatches, {**MODEL, "block": 16, **layout})
+    layout = {**MODEL, "block": 16, **layout}
+    plan = planner.plan(microbatches, layout, layout.pop("machine", None))
     tasks, moves, merges = of_json(report)
     assert rows_of(plan.tasks) == tasks
     assert rows_of(plan.moves) == moves
