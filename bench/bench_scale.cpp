@@ -15,7 +15,7 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
-#include "cadenza/exec/memory.hpp"
+#include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/program/step_plan.hpp"
 #include "cadenza/simulate/simulator.hpp"
 

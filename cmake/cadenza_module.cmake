@@ -3,10 +3,13 @@
 # library of all src/<name>/**/*.cpp (kernels: kernels/*/*.cpp) with public headers in
 # include/cadenza/<name>; header-only where it has no sources. Private headers are included by their path
 # below src. DEVICE: folders and files of the module that include Kokkos, which nvcc compiles in a
-# CUDA build.
+# CUDA build. A module may be a part of another: name "app/planner" is folder src/app/planner, whose
+# sources are not the module app's, declared before it; its target is cadenza_app_planner, its namespace
+# app's.
 function(cadenza_module name)
   cmake_parse_arguments(MODULE "" "" "DEPENDS;LIBRARIES;DEVICE" ${ARGN})
   set(folder src/${name})
+  string(REPLACE "/" "_" target cadenza_${name})
   if(name STREQUAL "kernels")
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*/*.cpp)
     if(CADENZA_CUDA)
@@ -14,9 +17,18 @@ function(cadenza_module name)
     endif()
   else()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+    get_property(parts GLOBAL PROPERTY CADENZA_PARTS)
+    foreach(part IN LISTS parts)
+      if(part MATCHES "^${name}/")
+        list(FILTER sources EXCLUDE REGEX "/src/${part}/")
+      endif()
+    endforeach()
+    if(name MATCHES "/")
+      set_property(GLOBAL APPEND PROPERTY CADENZA_PARTS ${name})
+    endif()
   endif()
+  list(TRANSFORM MODULE_DEPENDS REPLACE "/" "_")
   list(TRANSFORM MODULE_DEPENDS PREPEND cadenza_)
-  set(target cadenza_${name})
   if(sources)
     add_library(${target} STATIC ${sources})
     set(visibility PUBLIC)

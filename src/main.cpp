@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/command_line.hpp"
+#include "app/commands.hpp"
 
 // The program is in app/run.cpp.
 int main(int argc, char** argv) {

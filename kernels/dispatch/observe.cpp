@@ -70,8 +70,7 @@ void for_each_job(const char* name, std::span<const Job> jobs, const Body& body)
   Kokkos::fence(name);
 }
 
-/// Keys per step: they and their scores stay in the cache.
-constexpr std::int64_t kTile = 64;
+constexpr std::int64_t kTile = kScoredKeys;
 
 /// Computes scores of some keys of a job and raises its peak.
 template <typename Real>
@@ -197,15 +196,6 @@ void observe_masses(std::span<const ObserveJob<Real>> jobs) {
     std::uint32_t* first = job.slashes + (job.count - 1) * job.step;
     tile_kernels<Sum>().masses(job.scores, job.count, job.step, job.factor, job.columns, first);
   });
-}
-
-std::int64_t block_scratch_bytes(int head_dim, std::int64_t stride, std::int64_t length,
-                                 std::int64_t element_bytes) {
-  const std::int64_t accumulator =
-      std::max<std::int64_t>(element_bytes, static_cast<std::int64_t>(sizeof(float)));
-  const std::int64_t widened = element_bytes < accumulator ? kTile * stride * head_dim : 0;
-  const std::int64_t groups = (length + stride - 1) / stride;
-  return (kObserved * (stride * head_dim + groups) + widened) * accumulator;
 }
 
 template <typename Real>

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cadenza/base/memory.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/matmul.hpp"
 
@@ -18,10 +19,6 @@ struct ProductShape {
   std::int64_t k = 0;
   auto operator<=>(const ProductShape&) const = default;
 };
-
-/// Bytes of cuBLAS' workspace: as much as it takes by itself on Hopper. We provide it, so that the
-/// ledger can count it.
-inline constexpr std::int64_t kProductWorkspace = std::int64_t{32} << 20;
 
 /// Multiplies like matmul, with m, n and k at least 1.
 void multiply(const ProductShape& shape, float alpha, const float* a, const float* b, float beta,

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "app/train/step_report.hpp"
+#include "app/planner/step_report.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/model/checkpoint.hpp"

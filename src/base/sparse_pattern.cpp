@@ -233,4 +233,13 @@ SparsePattern choose_pattern(const SparseRule& rule, const ObservedMass& mass) {
       largest_masses(mass.columns, rule.columns, rule.sinks, rule.top_p));
 }
 
+std::int64_t block_scratch_bytes(int head_dim, std::int64_t stride, std::int64_t length,
+                                 std::int64_t element_bytes) {
+  const std::int64_t accumulator =
+      std::max<std::int64_t>(element_bytes, static_cast<std::int64_t>(sizeof(float)));
+  const std::int64_t widened = element_bytes < accumulator ? kScoredKeys * stride * head_dim : 0;
+  const std::int64_t groups = (length + stride - 1) / stride;
+  return (SparseRule::kObserved * (stride * head_dim + groups) + widened) * accumulator;
+}
+
 }  // namespace cadenza

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <iterator>
 #include <numeric>
@@ -61,6 +62,22 @@ class Descriptor {
  private:
   int number_;
 };
+
+/// Where a file lies that comes with an installed program: bin/cadenza has share/cadenza/inputs.
+std::string installed(const std::string& path) {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return path;
+  return (program.parent_path().parent_path() / "share/cadenza" / path).string();
+}
+
+/// Returns the path to read: that of a file that comes with the program only for a relative path
+/// that is not here.
+std::string found(const std::string& path) {
+  const bool elsewhere = !path.starts_with('/') && ::access(path.c_str(), F_OK) != 0;
+  const std::string other = elsewhere ? installed(path) : path;
+  return ::access(other.c_str(), F_OK) == 0 ? other : path;
+}
 
 [[noreturn]] void refuse(const TextFile& expected, const std::string& reason) {
   fail(expected.code, "{}: cannot be read: {}; valid: {}", expected.name, reason, expected.valid);
@@ -148,7 +165,7 @@ std::string rank_table(std::string_view header, const std::vector<std::string>& 
 
 std::string read_text(const std::string& path, const TextFile& expected) {
   const auto reason = [] { return std::generic_category().message(errno); };
-  const Descriptor file(path);
+  const Descriptor file(found(path));
   if (file.number() < 0) refuse(expected, reason());
   const auto too_large = [&] {
     const auto most = static_cast<double>(expected.most);

@@ -280,27 +280,10 @@ class MpiCommunicator final : public Communicator {
   std::map<int, std::vector<MPI_Request>> pending_;
 };
 
-/// Returns the value of the variable in which mpirun or srun gives a process its rank; null: none.
-const char* launcher_variable() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    if (const char* value = std::getenv(name)) return value;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 std::unique_ptr<Communicator> make_world() {
   return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, false, std::make_shared<Watch>());
-}
-
-int launcher_rank() {
-  const char* value = launcher_variable();
-  return value != nullptr ? std::atoi(value) : 0;
-}
-
-bool has_launcher() {
-  return launcher_variable() != nullptr;
 }
 
 HostPlace host_place(Communicator& world) {

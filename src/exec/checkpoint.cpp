@@ -6,6 +6,7 @@
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/exec/executor.hpp"
+#include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/model/checkpoint.hpp"
 
 namespace cadenza::exec {

@@ -11,7 +11,7 @@
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
-#include "cadenza/exec/memory.hpp"
+#include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/kernels/matmul.hpp"
 #include "cadenza/model/layers.hpp"
 #include "cadenza/program/stages.hpp"
@@ -87,22 +87,6 @@ int sampled_layer(const config::Experiment& e, std::int64_t step) {
 }
 
 }  // namespace
-
-model::ModelPart model_part(const config::Experiment& experiment, const program::Layout& layout,
-                            Rank trainer) {
-  const program::Coordinates at = layout.coordinates(trainer);
-  const std::int64_t stages = layout.pipeline();
-  const std::vector<Range> parts = program::stage_layers(experiment);
-  model::ModelPart part;
-  for (std::int64_t chunk = 0; chunk < experiment.parallel.chunks; ++chunk) {
-    part.chunks.push_back(parts[cadenza::at(chunk * stages + at.pipeline)]);
-  }
-  part.embedding = at.pipeline == 0;
-  part.head = at.pipeline + 1 == stages;
-  part.tensor_rank = at.tensor;
-  part.tensor_size = layout.tensor();
-  return part;
-}
 
 template <typename Real>
 Executor<Real>::Executor(const config::Experiment& experiment, comm::Communicator& world,

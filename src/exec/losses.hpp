@@ -9,10 +9,10 @@
 
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/memory/binding.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/program/step_plan.hpp"
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::exec {
 

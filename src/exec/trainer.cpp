@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "cadenza/base/at.hpp"
-#include "cadenza/exec/memory.hpp"
+#include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/model/parameters.hpp"
 #include "exec/attention/elements.hpp"
 #include "exec/losses.hpp"

@@ -8,6 +8,15 @@
 #include "cadenza/model/layers.hpp"
 
 namespace cadenza::model {
+namespace {
+
+template <typename Real>
+constexpr config::Dtype kDtype = std::is_same_v<Real, double>  ? config::Dtype::float64
+                                 : std::is_same_v<Real, float> ? config::Dtype::float32
+                                                               : config::Dtype::bfloat16;
+
+}  // namespace
+
 template <typename Real>
 Llama<Real>::Llama(const config::Model& model, const ModelPart& part, Capacity capacity,
                    config::Recompute recompute, const kernels::RotaryTable<Sum>& rotary,
@@ -28,7 +37,7 @@ void Llama<Real>::reserve(std::int64_t rows) {
   if (rows <= capacity_.rows) return;
   work_ = {};
   ledger_.remove(MemoryKind::activations,
-                 count_activation_bytes<Real>(model_, part_, capacity_, recompute_));
+                 activation_bytes(model_, part_, capacity_, recompute_, kDtype<Real>));
   capacity_.rows = rows;
   work_ = make_activations<Real>(model_, part_, capacity_, recompute_, ledger_);
 }

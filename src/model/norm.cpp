@@ -11,15 +11,12 @@ namespace cadenza::model {
 
 namespace {
 
-/// Smallest number of rows of a block: their contributions to the weight's gradient are added in
-/// Real's accumulator, the blocks' sums in double.
-constexpr std::int64_t kBlockRows = 32;
 /// Bounds the additions per column on a device, where columns are fewer than threads.
 constexpr std::int64_t kMostRowBlocks = 512;
 
 std::int64_t block_rows(std::int64_t rows) {
-  if (!kDeviceIsCuda) return kBlockRows;
-  return std::max(kBlockRows, (rows + kMostRowBlocks - 1) / kMostRowBlocks);
+  if (!kDeviceIsCuda) return kNormBlockRows;
+  return std::max(kNormBlockRows, (rows + kMostRowBlocks - 1) / kMostRowBlocks);
 }
 
 template <typename Real>
@@ -123,10 +120,6 @@ template <typename Real>
 void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x, const Real* weight,
               std::int64_t rows, std::int64_t width, double eps, Real* y, Accumulator<Real>* rstd) {
   for_rows("rms_norm", rows, Norm<Real>{residual, x, weight, width, eps, y, rstd});
-}
-
-std::int64_t norm_partials(std::int64_t rows, std::int64_t width) {
-  return (rows + kBlockRows - 1) / kBlockRows * width;
 }
 
 template <typename Real>

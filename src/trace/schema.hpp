@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cadenza/storage/hdf5.hpp"
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::trace {
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <memory>
 
-#include "app/command_line.hpp"
+#include "app/commands.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/storage/hdf5.hpp"

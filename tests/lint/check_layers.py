@@ -3,10 +3,11 @@
 """Holds the shape of the source tree; plain Python, run as `check_layers.py [ROOT]`.
 
 - A module includes only itself and the modules its cadenza_module(... DEPENDS ...) line in
-  CMakeLists.txt names; those lines, the one place that says so, have no cycle.
-- A header below src/ is private: other modules do not include it. A module that no other depends on
-  has no public headers.
-- A third-party header is included only behind its wall.
+  CMakeLists.txt names; those lines, the one place that says so, have no cycle. A module may be a
+  part of another: `app/planner` is the folder src/app/planner, and its files are not app's.
+- A header below src/ is private: other modules do not include it, but for those whose part it is. A
+  module that no other depends on has no public headers.
+- A third-party header is included only behind its wall; a part has none but its own.
 - No switch over an enum has a `default:`: with one, -Wswitch (of -Wall) does not tell which
   enumerator is missing. Switches over numbers may.
 - Modules start kernels with launch() of device.hpp, which puts them on the device's stream, and
@@ -35,7 +36,7 @@ WALLS = [
     (r"Kokkos_", "Kokkos", ["kernels/", "src/kernels/", "src/attention/", "src/model/", "src/exec/",
                             "src/app/runtime/failure.cpp"]),  # start-up
     (r"(oneapi/)?dnnl", "oneDNN", ["kernels/"]),
-    (r"CLI/", "CLI11", ["src/app/"]),
+    (r"CLI/", "CLI11", ["src/app/", "src/app/planner/"]),
 ]
 # Names that stood for several things or that the field has another word for -> today's.
 CPP = {".cpp", ".hpp", ".cu", ".cuh"}
@@ -55,7 +56,7 @@ def declared_modules(root):
     """{module: modules it may include}, from CMakeLists.txt."""
     text = re.sub(r"#.*", "", (root / "CMakeLists.txt").read_text())
     modules = {}
-    for name, arguments in re.findall(r"cadenza_module\(\s*(\w+)([^)]*)\)", text):
+    for name, arguments in re.findall(r"cadenza_module\(\s*([\w/]+)([^)]*)\)", text):
         listed = re.search(r"\bDEPENDS\b(.*?)(\bLIBRARIES\b|\bDEVICE\b|$)", arguments, re.DOTALL)
         modules[name] = set(listed.group(1).split()) if listed else set()
     return modules
@@ -84,41 +85,51 @@ def find_cycle(modules):
     return None
 
 
-def module_of(path):
+def module_of(path, modules):
     """The module a source belongs to (path relative to the root), or None outside the modules."""
     parts = path.parts
     if parts[0] == "kernels":
         return "kernels"
     if path.as_posix() == "src/main.cpp":
         return "app"
+    if path.as_posix() == "src/planner_main.cpp":
+        return "app/planner"
     if parts[0] == "src" and len(parts) > 2:
-        return parts[1]
+        return whole_or_part(parts[1:-1], modules)
     if parts[:2] == ("include", "cadenza") and len(parts) > 3:
-        return parts[2]
+        return whole_or_part(parts[2:-1], modules)
     return None
 
 
-def included_module(root, path, name):
+def whole_or_part(folders, modules):
+    """The module of a folder below src/ or include/cadenza/: the part, where one is declared."""
+    part = "/".join(folders[:2])
+    return part if part in modules else folders[0]
+
+
+def included_module(root, path, name, modules):
     """The module that owns the header `name` included by `path`, or None if it is not ours."""
     if name.startswith("cadenza/"):
-        parts = name.split("/")
-        return parts[1] if len(parts) > 2 else None
+        return module_of(Path("include") / name, modules)
     for folder in (root / path.parent, root, root / "src"):
         header = (folder / name).resolve()
         if header.is_file() and root in header.parents:
-            return module_of(header.relative_to(root))
+            return module_of(header.relative_to(root), modules)
     return None
 
 
-def behind_wall(path, allowed):
-    """Whether `path` is in one of the allowed places; src/X/ allows include/cadenza/X/ as well."""
+def behind_wall(path, module, allowed):
+    """Whether `path` is in one of the allowed places; src/X/ allows include/cadenza/X/ as well, and
+    no part of X."""
+    if module and "/" in module:
+        allowed = [place for place in allowed if place.startswith(f"src/{module}/")]
     public = [place.replace("src/", "include/cadenza/", 1) for place in allowed
               if place.startswith("src/") and place.endswith("/")]
     return any(path.as_posix().startswith(place) for place in allowed + public)
 
 
 def check_includes(root, path, lines, modules):
-    module = module_of(path)
+    module = module_of(path, modules)
     if module and module not in modules:
         yield 1, f"module {module} has no cadenza_module line in CMakeLists.txt"
         return
@@ -129,8 +140,9 @@ def check_includes(root, path, lines, modules):
         name = match.group(2)
         if path.parts[0] == "src" and (root / path.parent / name).is_file() and "/" not in name:
             yield number, f"{name} is included by its name; its path below src is the one style"
-        other = included_module(root, path, name)
-        if module and other and other != module and not name.startswith("cadenza/"):
+        other = included_module(root, path, name, modules)
+        private = other != module and not name.startswith("cadenza/")
+        if module and other and private and not other.startswith(f"{module}/"):
             yield number, f"module {module} includes {name}, a private header of {other}"
         elif module and other and other != module and other not in modules[module]:
             valid = ", ".join(sorted(modules[module])) or "none"
@@ -138,7 +150,7 @@ def check_includes(root, path, lines, modules):
         if other or path.parts[0] in ("tests", "bench") and name != "mpi.h":
             continue
         for pattern, library, allowed in WALLS:
-            if re.match(pattern, name) and not behind_wall(path, allowed):
+            if re.match(pattern, name) and not behind_wall(path, module, allowed):
                 yield number, f"{library} ({name}) is only for {', '.join(allowed)}"
 
 

@@ -75,6 +75,24 @@ class CheckLayers(unittest.TestCase):
         self.write("include/cadenza/app/commands.hpp", LICENCE)
         self.expect_one("include/cadenza/app", "belong in src/")
 
+    def test_a_part_of_a_module(self):
+        self.write("CMakeLists.txt", MODULES.replace("base plan comm kernels)",
+                                                     "base plan comm kernels app/planner)")
+                   + "cadenza_module(app/planner DEPENDS base)\n")
+        self.write("src/app/planner/run.hpp", LICENCE + "#include <CLI/CLI.hpp>\n")
+        self.write("src/app/good.cpp", LICENCE + '#include "app/planner/run.hpp"\n')
+        self.assertEqual(self.found(), [])
+        for bad, why in (('"cadenza/plan/plan.hpp"', "DEPENDS are: base"),
+                         ('"app/heavy.hpp"', "a private header of app")):
+            self.write("src/app/heavy.hpp", LICENCE)
+            self.write("src/app/planner/bad.cpp", LICENCE + f"#include {bad}\n")
+            self.expect_one("src/app/planner/bad.cpp:2", why)
+
+    def test_a_part_has_none_of_the_libraries_of_its_module(self):
+        self.write("CMakeLists.txt", MODULES + "cadenza_module(comm/plain DEPENDS base)\n")
+        self.write("src/comm/plain/bad.cpp", LICENCE + "#include <mpi.h>\n")
+        self.expect_one("src/comm/plain/bad.cpp:2", "mpi.h", "only for")
+
     def test_default_of_a_switch(self):
         numbers = "switch (below(3)) {\n  case 1:\n    break;\n  default:\n    break;\n}\n"
         self.write("src/plan/good.cpp", LICENCE + "/// (default: none)\n" + numbers)

@@ -8,7 +8,7 @@
 
 #include "app/runtime/failure.hpp"
 #include "cadenza/comm/communicator.hpp"
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::comm::test_communicator {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "app/search/search.hpp"
+#include "app/planner/search/search.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/program/step_plan.hpp"

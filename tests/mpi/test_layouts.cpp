@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "../../src/config/words.hpp"
-#include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/memory/binding.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "shared_device.hpp"

@@ -24,6 +24,10 @@ inline constexpr int kMemoryKinds = 7;
 inline constexpr std::array<std::string_view, kMemoryKinds> kMemoryKindNames = {
     "parameters", "gradients", "optimizer", "activations", "communication", "attention", "other"};
 
+/// Bytes of cuBLAS' workspace: as much as it takes by itself on Hopper. We provide it, so that the
+/// ledger can count it.
+inline constexpr std::int64_t kProductWorkspace = std::int64_t{32} << 20;
+
 /// Current and peak bytes of one rank, by kind. Not thread-safe: owned by the rank's main thread.
 class MemoryLedger {
  public:

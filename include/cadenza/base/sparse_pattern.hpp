@@ -183,6 +183,14 @@ struct SparseRule {
   friend bool operator==(const SparseRule&, const SparseRule&) = default;
 };
 
+// --- Scratch of the kernels that observe (kernels/observe.hpp) ---
+
+/// Keys that they score in a step: these and their scores stay in the cache.
+inline constexpr std::int64_t kScoredKeys = 64;
+/// Bytes of scratch of one thread that measures blocks, for documents of `length` tokens.
+std::int64_t block_scratch_bytes(int head_dim, std::int64_t stride, std::int64_t length,
+                                 std::int64_t element_bytes);
+
 /// The attention 1 of a query as an integer: sums of integers do not depend on the order in which
 /// ranks add them.
 inline constexpr std::uint32_t kMassUnit = std::uint32_t{1} << 25;

@@ -42,7 +42,8 @@ struct TextFile {
   std::int64_t most = 0;  ///< largest size, bytes
 };
 
-/// Reads all bytes of the file at `path`, which may be a pipe; a pipe without a writer is empty.
+/// Reads all bytes of the file at `path`, which may be a pipe; a pipe without a writer is empty. A
+/// relative path that is not here may be that of an input that was installed with the program.
 /// @throws Error(expected.code): it cannot be read, is empty or holds more than `expected.most`.
 std::string read_text(const std::string& path, const TextFile& expected);
 

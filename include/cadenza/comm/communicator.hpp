@@ -220,11 +220,6 @@ std::unique_ptr<Communicator> make_self();
 /// Makes the world of an initialised MPI.
 std::unique_ptr<Communicator> make_world();
 
-/// Returns the rank that the launcher (mpirun, srun) gave this process, before MPI is up; 0 without
-/// a launcher. Decides only who prints, and how.
-int launcher_rank();
-bool has_launcher();
-
 /// Name of this process' host, and its rank among the processes of `world` on that host.
 struct HostPlace {
   std::string host;

@@ -10,16 +10,9 @@
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/exec/memory/nccl_buffers.hpp"
 
 namespace cadenza::exec {
-
-/// Purpose of a communicator: limits how many multiprocessors of a device it may take.
-enum class Purpose {
-  attention,  ///< inputs or results of attention
-  streams,    ///< residual streams over one edge of a pipeline, in one pass
-  gradients,  ///< gradients and parameters
-  slices,     ///< slices of matrices: collectives that block
-};
 
 /// A group of ranks whose buffers are device memory. A call reads what the kernels wrote that were
 /// on the stream before it. Kernels that start after a blocking call returned, or after the wait()

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "cadenza/base/at.hpp"
-#include "cadenza/exec/binding.hpp"
 #include "cadenza/exec/index_exchange.hpp"
+#include "cadenza/exec/memory/binding.hpp"
 #include "cadenza/exec/stage_messages.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/exec/workspace.hpp"

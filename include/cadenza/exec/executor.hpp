@@ -29,10 +29,6 @@ namespace cadenza::exec {
 using program::DocumentLoss;
 using program::StepResult;
 
-/// Returns the layers that a trainer holds, and its tensor slice.
-model::ModelPart model_part(const config::Experiment& experiment, const program::Layout& layout,
-                            Rank trainer);
-
 template <typename Real>
 class Trainer;
 struct Groups;

@@ -16,7 +16,8 @@
 #include "cadenza/base/sparse_density.hpp"
 #include "cadenza/base/sparse_index.hpp"
 #include "cadenza/comm/communicator.hpp"
-#include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/memory/binding.hpp"
+#include "cadenza/exec/memory/index_needs.hpp"
 #include "cadenza/exec/stage_messages.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/model/llama.hpp"
@@ -31,14 +32,6 @@ template <typename Real>
 class IndexEstimator;
 class KeptPatterns;
 struct IndexDocument;
-
-/// Bytes that an index exchange holds: `working` while it makes the index of a tick, `kept` for
-/// every layer and activation buffer.
-struct IndexNeeds {
-  std::int64_t working = 0;
-  std::int64_t kept = 0;
-  void add(const program::TickPlans& plans, Rank rank);
-};
 
 template <typename Real>
 class IndexExchange {

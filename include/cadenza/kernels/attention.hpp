@@ -23,6 +23,7 @@
 #include "cadenza/base/attention_kernel.hpp"
 #include "cadenza/base/sparse_index.hpp"
 #include "cadenza/base/task.hpp"
+#include "cadenza/base/task_rows.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
 
@@ -38,18 +39,6 @@ struct RotaryTable {
   Array<Real> sin;
   int half = 0;  ///< D / 2
   bool enabled() const { return cos.extent(0) > 0; }
-};
-
-/// Text positions of the rows of a buffer: row r is at first + r * step. The rotation, through the
-/// map of the task (Task::q_positions), and sparse patterns use them; masks compare tokens.
-struct Positions {
-  std::int64_t first = -1;  ///< position of tokens.begin; -1: tokens.begin itself
-  std::int64_t step = 1;    ///< at least 1
-  /// At every multiple of `run`, `gap` positions are skipped; 0: none. Rows of queries lie within
-  /// one run: their rotation uses `step` alone.
-  std::int64_t run = 0;
-  std::int64_t gap = 0;
-  friend bool operator==(const Positions&, const Positions&) = default;
 };
 
 /// Rows of queries of one document and their results. Device pointers to the row of tokens.begin;
@@ -81,15 +70,6 @@ struct KeyRows {
   Range heads = {};         ///< key-value heads that the rows hold; empty: all KV
   Positions positions = {};
   friend bool operator==(const KeyRows&, const KeyRows&) = default;
-};
-
-/// A task and the buffers it reads: queries[query_rows] contains task.q, keys[key_rows] contains
-/// task.k.
-struct TaskRows {
-  Task task;
-  int query_rows = 0;
-  int key_rows = 0;
-  friend bool operator==(const TaskRows&, const TaskRows&) = default;
 };
 
 /// A function that the calling thread calls repeatedly during a call, for example to advance

@@ -81,10 +81,6 @@ inline std::int64_t most_rows(std::int64_t block, std::int64_t stride) {
   return kObserved * stride / block;
 }
 
-/// Bytes of scratch of one thread, for documents of `length` tokens.
-std::int64_t block_scratch_bytes(int head_dim, std::int64_t stride, std::int64_t length,
-                                 std::int64_t element_bytes);
-
 /// Computes the masses of all jobs on all threads, each job on one. @returns false if a query's
 /// largest logit is not finite; the masses are then unspecified
 template <typename Real>

@@ -1,106 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations of a rank's part of the model: the arrays that each microbatch in flight keeps
-// for its backward pass, and one set of all others. An activation that is recomputed instead of
-// kept (run.recompute) is one array, shared by all layers of all buffers.
-//
-// A microbatch has R rows, r = R / tensor_size of them between the products; C, H, G, D, F, V are
-// those of the part (PartShape).
+// The activations of a rank's part of the model (model/shape/activations.hpp) on the device.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
-#include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device.hpp"
-#include "cadenza/model/part.hpp"
+#include "cadenza/model/shape/activations.hpp"
 
 namespace cadenza::model {
 
-/// Capacity for microbatches.
-struct Capacity {
-  std::int64_t rows = 0;  ///< of a microbatch, a multiple of tensor_size
-  int buffers = 1;        ///< microbatches x chunks in flight
-  config::DeviceKind device = config::DeviceKind::host;
-};
-
 template <typename Real>
-struct LayerActivations {
-  using Sum = Accumulator<Real>;
-  Array<Sum> input;     ///< [r, C] residual stream
-  Array<Sum> rstd1;     ///< [r]
-  Array<Real> q, k, v;  ///< [R, H D], [R, G D], [R, G D]
-  Array<Sum> out, lse;  ///< [R, H D], [R, H]
-  Array<Sum> middle;    ///< [r, C] residual stream after attention
-  Array<Sum> rstd2;     ///< [r]
-  Array<Real> gate_up;  ///< [R, 2F]: gate and up of a row, one after the other
-};
-
-/// One chunk of one microbatch in flight.
+using LayerActivations = LayerArrays<Real, Accumulator<Real>, Array>;
 template <typename Real>
-struct ActivationBuffer {
-  std::int64_t rows = 0;                           ///< rows of the microbatch, at most R
-  Array<std::int32_t> tokens, positions, targets;  ///< [R]
-  std::int64_t run_count = 0;                  ///< as in TokenRuns, if the part has the embedding
-  Array<std::int32_t> run_rows, run_tokens;    ///< [R]
-  Array<std::int32_t> run_begins;              ///< [R + 1]
-  std::int64_t chunk_layers = 0;               ///< layers of the chunk that it is for
-  std::vector<LayerActivations<Real>> layers;  ///< as many as the part's longest chunk has
-  Array<Accumulator<Real>> last;               ///< [r, C] output of the chunk's last layer
-};
-
+using ActivationBuffer = BufferArrays<Real, Accumulator<Real>, Array>;
 template <typename Real>
-struct Activations {
-  using Sum = Accumulator<Real>;
-  std::vector<ActivationBuffer<Real>> buffers;
-  // Shared by the operations of one microbatch's backward pass.
-  Array<Sum> dx;          ///< [r, C] residual gradient
-  Array<Real> rounded;    ///< [r, C] `dx` for matrix products; `dx` itself if types are equal
-  Array<Real> dout;       ///< [R, H D]
-  Array<Sum> delta;       ///< [R, H]
-  Array<Sum> dq, dk, dv;  ///< [R, H D], [R, G D], [R, G D]
-  // Scratch of one operation.
-  Array<Real> normed;        ///< [r, C] and [R, H D]
-  Array<Sum> dnormed;        ///< [r, C]
-  Array<Real> gathered;      ///< [R, C]; empty without a tensor group
-  Array<Sum> partial;        ///< [R, C]; empty without a tensor group
-  Array<Real> hidden;        ///< [R, F] and [R, (H + 2 G) D]
-  Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient
-  // Scratch of the loss; empty if the part has no head.
-  Array<Sum> rstd_last;         ///< [r]
-  std::int64_t logit_rows = 0;  ///< rows whose logits are computed at a time
-  Array<Sum> logits;            ///< [logit_rows, V]
-  Array<Real> dlogits;          ///< [logit_rows, V]; `logits` itself if the types are equal
-  Array<Sum> statistics;        ///< [3, logit_rows]; empty without a tensor group
-  Array<Sum> losses;            ///< [2, R], see RowLosses
-};
+using Activations = ActivationArrays<Real, Accumulator<Real>, Array>;
 
-/// Allocates all arrays, entered in the ledger as MemoryKind::activations.
+/// Allocates all arrays, entered in the ledger as MemoryKind::activations: activation_bytes().
 template <typename Real>
 Activations<Real> make_activations(const config::Model& model, const ModelPart& part,
                                    const Capacity& capacity, config::Recompute recompute,
                                    MemoryLedger& ledger);
-
-/// Returns the bytes that make_activations allocates.
-template <typename Real>
-std::int64_t count_activation_bytes(const config::Model& model, const ModelPart& part,
-                                    const Capacity& capacity, config::Recompute recompute);
-
-// --- Bytes of a model from its shape, for traces and dry runs ---
-
-/// Number of elements of all parameters of the model.
-std::int64_t parameter_elements(const config::Model& model);
-
-/// Bytes of so many elements of weights, of gradients, and of masters and moments (`owned`), in a
-/// run of this type.
-std::int64_t parameter_bytes(config::Dtype dtype, std::int64_t weights, std::int64_t gradients,
-                             std::int64_t owned);
-/// The masters' and moments' part of them.
-std::int64_t optimizer_bytes(config::Dtype dtype, std::int64_t owned);
-
-/// Bytes that Llama allocates, including tokens, positions and targets.
-std::int64_t activation_bytes(const config::Model& model, const ModelPart& part,
-                              const Capacity& capacity, config::Recompute recompute,
-                              config::Dtype dtype);
 
 }  // namespace cadenza::model

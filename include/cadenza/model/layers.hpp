@@ -16,6 +16,7 @@
 #include "cadenza/base/range.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
+#include "cadenza/model/shape/activations.hpp"
 
 namespace cadenza::model {
 
@@ -51,10 +52,6 @@ struct NormGradients {
 template <typename Real>
 void rms_norm_gradient(const NormInputs<Real>& in, const NormGradients<Real>& out,
                        std::int64_t rows, std::int64_t width);
-
-/// Returns the size of rms_norm_gradient's scratch in elements: it sums over blocks of rows that do
-/// not depend on the number of threads, so neither does the result.
-std::int64_t norm_partials(std::int64_t rows, std::int64_t width);
 
 /// Computes out [T, F] = silu(gate) * up; gate_up [T, 2F] holds the gate of a row, then its up.
 template <typename Real>

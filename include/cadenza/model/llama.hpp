@@ -14,7 +14,7 @@
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/model/activations.hpp"
 #include "cadenza/model/parameters.hpp"
-#include "cadenza/model/part.hpp"
+#include "cadenza/model/shape/part.hpp"
 
 namespace cadenza::model {
 

@@ -9,7 +9,7 @@
 
 #include "cadenza/base/at.hpp"
 #include "cadenza/simulate/simulator.hpp"
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::simulate {
 

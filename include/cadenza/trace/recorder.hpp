@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::trace {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 #include "cadenza/trace/recorder.hpp"
 
 namespace cadenza::trace {

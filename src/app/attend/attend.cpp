@@ -6,12 +6,12 @@
 #include <span>
 
 #include "app/attend/attend_files.hpp"
-#include "app/command_line.hpp"
+#include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/index_file.hpp"
+#include "app/planner/simulate/simulation.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/machine.hpp"
-#include "app/simulate/simulation.hpp"
 #include "cadenza/attention/core_attention.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/config/load.hpp"

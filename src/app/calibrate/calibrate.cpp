@@ -6,12 +6,12 @@
 #include <functional>
 
 #include "app/calibrate/calibration.hpp"
-#include "app/command_line.hpp"
+#include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/files.hpp"
+#include "app/planner/terminal.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/machine.hpp"
-#include "app/runtime/terminal.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/storage/new_file.hpp"
 

@@ -14,7 +14,7 @@
 #include "app/calibrate/fit_machine.hpp"
 #include "app/calibrate/measure.hpp"
 #include "app/calibrate/measure_attention.hpp"
-#include "app/runtime/terminal.hpp"
+#include "app/planner/terminal.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"

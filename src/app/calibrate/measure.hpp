@@ -16,7 +16,7 @@
 #include "cadenza/config/machine.hpp"
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/program/operation_work.hpp"
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::app {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cadenza evaluate: the forward passes of a run, from a checkpoint, without updates.
-#include "app/command_line.hpp"
+#include "app/commands.hpp"
 #include "app/evaluate/evaluation.hpp"
 #include "app/experiment_file.hpp"
 #include "app/runtime/failure.hpp"

@@ -14,7 +14,7 @@
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/program/step_plan.hpp"
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::app {
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a command that fails: an exit code and one line, also if only one of several ranks
-// fails.
+// The end of a command that fails on one of several ranks.
 #pragma once
 
 #include <algorithm>
@@ -8,26 +7,10 @@
 #include <functional>
 #include <string>
 
-#include "cadenza/base/error.hpp"
+#include "app/planner/failure.hpp"
 #include "cadenza/comm/communicator.hpp"
 
 namespace cadenza::app {
-
-struct Failure {
-  ExitCode code = ExitCode::internal;
-  std::string message;
-};
-
-/// Describes the exception being handled to the user. Call it in a catch clause.
-Failure current_failure();
-
-/// Prints one line to standard error: escapes control characters in `message` and cuts it after a
-/// few screens.
-void print_error(const std::string& message);
-
-/// Makes uncaught exceptions (in a thread, or where nothing may be thrown) end the process like
-/// other errors: one line and ExitCode::internal.
-void end_on_uncaught();
 
 // --- Errors on several ranks ---
 // All ranks attempt together what may fail on one: so all learn of it and end, and the user reads

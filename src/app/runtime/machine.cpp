@@ -14,8 +14,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "app/planner/step_report.hpp"
 #include "app/runtime/failure.hpp"
-#include "app/train/step_report.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"

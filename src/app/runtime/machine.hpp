@@ -11,11 +11,11 @@
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
-#include "cadenza/exec/memory.hpp"
+#include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
 #include "cadenza/kernels/device_identity.hpp"
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::app {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "app/planner/step_report.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/train/plan_rows.hpp"
-#include "app/train/step_report.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/program/operation_work.hpp"

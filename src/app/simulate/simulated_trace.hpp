@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/simulate/simulation.hpp"
+#include "app/planner/simulate/simulation.hpp"
 #include "cadenza/simulate/recording.hpp"
 #include "cadenza/trace/writer.hpp"
 

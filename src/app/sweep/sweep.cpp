@@ -12,14 +12,14 @@
 #include <sstream>
 #include <thread>
 
-#include "app/command_line.hpp"
-#include "app/experiment_file.hpp"
+#include "app/commands.hpp"
 #include "app/files.hpp"
+#include "app/planner/experiment_file.hpp"
+#include "app/planner/simulate/simulation.hpp"
+#include "app/planner/terminal.hpp"
 #include "app/run_folder.hpp"
 #include "app/runtime/failure.hpp"
-#include "app/runtime/terminal.hpp"
 #include "app/runtime/threads.hpp"
-#include "app/simulate/simulation.hpp"
 #include "app/sweep/sweep_table.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"

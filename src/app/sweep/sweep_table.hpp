@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "app/simulate/simulation.hpp"
+#include "app/planner/simulate/simulation.hpp"
 #include "cadenza/config/sweep.hpp"
 
 namespace cadenza::app {

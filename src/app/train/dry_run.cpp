@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "app/command_line.hpp"
+#include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/files.hpp"
-#include "app/predict/forecast.hpp"
+#include "app/planner/predict/forecast.hpp"
+#include "app/planner/search/search.hpp"
+#include "app/planner/simulate/simulation.hpp"
 #include "app/runtime/machine.hpp"
-#include "app/search/search.hpp"
-#include "app/simulate/simulation.hpp"
 #include "app/train/start.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
@@ -15,7 +15,7 @@
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
-#include "cadenza/exec/memory.hpp"
+#include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/activations.hpp"
 #include "cadenza/model/checkpoint.hpp"

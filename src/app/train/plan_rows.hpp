@@ -8,7 +8,7 @@
 
 #include "cadenza/cost/rates.hpp"
 #include "cadenza/program/program.hpp"
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::app {
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "app/command_line.hpp"
+#include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/machine.hpp"

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "app/evaluate/evaluation.hpp"
+#include "app/planner/step_report.hpp"
+#include "app/planner/terminal.hpp"
 #include "app/run_folder.hpp"
-#include "app/runtime/terminal.hpp"
 #include "app/train/checkpoints.hpp"
-#include "app/train/step_report.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/exec/executor.hpp"
-#include "cadenza/exec/memory.hpp"
+#include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/trace/writer.hpp"
 

@@ -373,7 +373,7 @@ double AttentionExchange<Real>::sparse_flops(const kernels::TaskList<Real>& list
 template <typename Real>
 double AttentionExchange<Real>::dense_flops(const kernels::TaskList<Real>& list) const {
   double flops = 0;
-  for (const kernels::TaskRows& rows : list.tasks) {
+  for (const TaskRows& rows : list.tasks) {
     if (list.index->is_dense(rows.task.document)) {
       flops += forward_flops(rows.task, shape_.head_dim);
     }

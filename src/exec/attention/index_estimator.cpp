@@ -30,17 +30,6 @@ std::unique_ptr<IndexEstimator<Real>> make_estimator(
   return make_xattention<Real>(shape, rotary);
 }
 
-std::int64_t estimator_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
-                             std::size_t holder) {
-  switch (workload.sparse.kind) {
-    case SparseKind::vertical_slash:
-      return vertical_slash_bytes(workload, parts, holder);
-    case SparseKind::xattention:
-      break;
-  }
-  return xattention_bytes(workload, parts, holder);
-}
-
 template <typename Real>
 void rotate_queries(const plan::Workload& workload, std::int64_t length, Range tokens,
                     const Real* q, const AttentionShape& shape,

@@ -96,14 +96,6 @@ template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_xattention(
     const AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary);
 
-/// Bytes that an estimator holds for one document on one holder while it chooses.
-std::int64_t estimator_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
-                             std::size_t holder);
-std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
-                                  std::size_t holder);
-std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
-                              std::size_t holder);
-
 /// Requires finite largest logits of a document's queries: a pattern is chosen by shares of
 /// e^(logit - largest), and NaN would make it arbitrary.
 /// @throws Error(numerics)

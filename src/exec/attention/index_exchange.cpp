@@ -56,42 +56,6 @@ IndexExchange<Real>::~IndexExchange() {
   ledger_.remove(MemoryKind::attention, entered_);
 }
 
-void IndexNeeds::add(const program::TickPlans& plans, Rank rank) {
-  const plan::Workload& workload = plans.forward.workload;
-  const AttentionShape& shape = workload.shape;
-  std::int64_t bytes = 0;
-  std::int64_t patterns = 0;
-  for (const plan::IndexParts& parts : plan::index_parts(workload)) {
-    const Range tokens{0, workload.lengths[at(parts.document)]};
-    const std::int64_t pattern = workload.sparse.pattern_words(tokens.end, tokens) *
-                                 static_cast<std::int64_t>(sizeof(std::uint64_t));
-    bytes += pattern * shape.heads;
-    const int holder = parts.holder(rank);
-    if (holder < 0) continue;
-    std::int64_t keys = 0;
-    for (const plan::Home& home : parts.homes) {
-      if (home.rank == rank) keys += home.tokens.size();
-    }
-    bytes += std::max(estimator_bytes(workload, parts, at(holder)),
-                      recall_bytes(workload, tokens.end, keys));
-    patterns += plan::owned_index(workload, parts, at(holder)).heads.size() * pattern;
-    // Each rank has those that earlier steps have chosen.
-    if (workload.reuses(tokens.end)) patterns += pattern * shape.heads;
-  }
-  for (const Pass pass : {Pass::forward, Pass::backward}) {
-    const program::Traffic& traffic = plans.index_traffic(pass);
-    for (int round = 0; round < traffic.stages(); ++round) {
-      const program::Part part = traffic.of(rank, round);
-      for (std::int64_t i = part.sends.begin; i < part.sends.end; ++i) {
-        bytes += traffic.messages(round)[at(i)].bytes;
-      }
-      for (const std::uint32_t i : part.receives) bytes += traffic.messages(round)[i].bytes;
-    }
-  }
-  working = std::max(working, bytes);
-  kept = std::max(kept, patterns);
-}
-
 template <typename Real>
 void IndexExchange<Real>::bind(const std::vector<const program::TickPlans*>& tick_plans, int copies,
                                bool keeps_patterns) {

@@ -302,15 +302,6 @@ Recall measure_recall(comm::Communicator& group, const RecallInputs<Real>& input
   return Measurement<Real>(group, inputs).measure();
 }
 
-std::int64_t recall_bytes(const plan::Workload& workload, std::int64_t length, std::int64_t keys) {
-  const AttentionShape& shape = workload.shape;
-  const std::int64_t blocks = (length + workload.sparse.block - 1) / workload.sparse.block;
-  const std::int64_t bits = kRecallQueries * words_for(blocks) + words_for(length);
-  return kRecallQueries * (keys + std::int64_t{shape.heads} * shape.head_dim) *
-             shape.accumulator_bytes +
-         shape.heads * (bits + blocks) * 8;
-}
-
 #define CADENZA_INSTANTIATE(Real) \
   template Recall measure_recall<Real>(comm::Communicator&, const RecallInputs<Real>&);
 CADENZA_INSTANTIATE(float)

@@ -10,9 +10,6 @@
 
 namespace cadenza::exec {
 
-/// Sampled queries of a document: one, at random, of each of so many equal parts.
-inline constexpr std::int64_t kRecallQueries = 16;
-
 /// The rows of a context group in one layer.
 template <typename Real>
 struct RecallInputs {
@@ -33,8 +30,5 @@ struct RecallInputs {
 /// the first rank's numbers are not 0, so that a sum over ranks counts every query once.
 template <typename Real>
 Recall measure_recall(comm::Communicator& group, const RecallInputs<Real>& inputs);
-
-/// Bytes that it holds for one document of which this rank has `keys` keys.
-std::int64_t recall_bytes(const plan::Workload& workload, std::int64_t length, std::int64_t keys);
 
 }  // namespace cadenza::exec

@@ -392,19 +392,6 @@ void VerticalSlash<Real>::choose(const Keep& keep) {
 
 }  // namespace
 
-std::int64_t vertical_slash_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
-                                  std::size_t holder) {
-  const AttentionShape& shape = workload.shape;
-  std::int64_t keys = 0;
-  for (const plan::Home& home : parts.homes) {
-    if (home.rank == parts.holders[holder]) keys += home.tokens.size();
-  }
-  const std::int64_t lane = shape.accumulator_bytes * kObserved;
-  const std::int64_t owned = plan::owned_index(workload, parts, holder).heads.size();
-  return shape.heads * ((shape.head_dim + keys) * lane + 2 * keys * 4) +
-         owned * 2 * workload.lengths[at(parts.document)] * 4;
-}
-
 template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_vertical_slash(
     const AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary) {

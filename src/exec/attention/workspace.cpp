@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/memory/binding.hpp"
 
 namespace cadenza::exec {
 

@@ -252,27 +252,6 @@ void XAttention<Real>::estimate(IndexRound round, const Keep& keep) {
 
 }  // namespace
 
-std::int64_t xattention_bytes(const plan::Workload& workload, const plan::IndexParts& parts,
-                              std::size_t holder) {
-  const AttentionShape& shape = workload.shape;
-  const std::int64_t row = std::int64_t{shape.head_dim} * shape.element_bytes;
-  std::int64_t bytes = 0;
-  for (const plan::Home& home : parts.homes) {
-    if (home.rank != parts.holders[holder]) continue;
-    bytes += home.tokens.size() * (shape.heads + shape.kv_heads) * row;
-  }
-  const plan::OwnedIndex owned = plan::owned_index(workload, parts, holder);
-  if (owned.empty()) return bytes;
-  const Range rows = workload.sparse.block_rows(owned.tokens);
-  const auto blocks = (rows.begin + rows.end) * rows.size() / 2 * owned.heads.size();
-  return bytes + owned.heads.size() * owned.tokens.size() * row +
-         shape.key_heads(owned.heads).size() * whole(owned.tokens.end, workload.sparse.stride) *
-             row +
-         blocks * static_cast<std::int64_t>(sizeof(std::uint32_t)) +
-         kernels::block_scratch_bytes(shape.head_dim, workload.sparse.stride, owned.tokens.end,
-                                      shape.element_bytes);
-}
-
 template <typename Real>
 std::unique_ptr<IndexEstimator<Real>> make_xattention(
     const AttentionShape& shape, const kernels::RotaryTable<Accumulator<Real>>& rotary) {

@@ -7,6 +7,7 @@
 
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/exec/device_communicator.hpp"
+#include "cadenza/exec/memory/shards.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/model/parameters.hpp"
 #include "cadenza/program/program.hpp"
@@ -39,29 +40,6 @@ struct Groups {
 // Sums gradients over the ranks that hold the same parameters, layer by layer while the backward
 // pass runs, and gathers updated weights if every rank updates a share (ZeRO-1, arXiv 1910.02054:
 // masters and moments are sharded, weights and gradients are whole).
-
-/// The shares of the flat arrays that each of `ranks` owns, bucket by bucket (every layer, then the
-/// rest): a bucket is cut into equal parts, in rank order.
-class GradientShards {
- public:
-  GradientShards(const model::ParameterTable& table, int ranks);
-
-  struct Bucket {
-    Range elements;
-    std::vector<std::int64_t> counts;  ///< by rank
-    Range of(int rank) const;
-  };
-  const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// Number of layers: bucket i < layers() is layer i; the rest follows.
-  std::size_t layers() const { return layers_; }
-  std::vector<Range> owned(int rank) const;
-
- private:
-  void add(Range elements, int ranks);
-
-  std::vector<Bucket> buckets_;
-  std::size_t layers_ = 0;
-};
 
 template <typename Real>
 class GradientReducer {

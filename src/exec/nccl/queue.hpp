@@ -10,6 +10,7 @@
 #include <span>
 
 #include "cadenza/comm/communicator.hpp"
+#include "cadenza/exec/memory/nccl_buffers.hpp"
 
 namespace cadenza::exec::nccl {
 
@@ -49,12 +50,6 @@ class Queue {
   /// Whether such kernels would run at once.
   virtual bool is_done(Ticket group) = 0;
 };
-
-#ifdef CADENZA_NCCL
-inline constexpr bool kHasLibrary = true;
-#else
-inline constexpr bool kHasLibrary = false;
-#endif
 
 /// Makes the library's queue if the build has it, otherwise the emulation. Collective.
 /// @param channels  at most; see most_channels (communicator.hpp)

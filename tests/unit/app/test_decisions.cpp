@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention.overlap: auto.
-#include "app/search/search.hpp"
+#include "app/planner/search/search.hpp"
 
 #include <gmock/gmock.h>
 

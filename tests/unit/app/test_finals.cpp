@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The best candidates of a search over several steps: the ratio's interval, and that the answer
 // does not hang on one step.
-#include "app/search/finals.hpp"
+#include "app/planner/search/finals.hpp"
 
 #include <gmock/gmock.h>
 
@@ -9,8 +9,8 @@
 #include <random>
 #include <set>
 
-#include "app/predict/forecast.hpp"
-#include "app/search/search.hpp"
+#include "app/planner/predict/forecast.hpp"
+#include "app/planner/search/search.hpp"
 #include "cadenza/config/load.hpp"
 #include "unit/sanitized.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps estimated on a part: what the part is, and how near the estimates of many candidates come
 // to their simulation in full.
-#include "app/predict/sample.hpp"
+#include "app/planner/predict/sample.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <cmath>
 #include <iterator>
 
-#include "app/predict/forecast.hpp"
-#include "app/search/candidates.hpp"
+#include "app/planner/predict/forecast.hpp"
+#include "app/planner/search/candidates.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/simulate/least_time.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placement auto: what it chooses from, that it keeps what is given and honours memory, that its
 // bound is one, and what it says.
-#include "app/search/search.hpp"
+#include "app/planner/search/search.hpp"
 
 #include <gmock/gmock.h>
 
@@ -12,8 +12,8 @@
 #include <set>
 #include <sstream>
 
-#include "app/predict/forecast.hpp"
-#include "app/search/candidates.hpp"
+#include "app/planner/predict/forecast.hpp"
+#include "app/planner/search/candidates.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/simulate/least_time.hpp"

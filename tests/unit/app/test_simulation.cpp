@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/simulate/simulation.hpp"
+#include "app/planner/simulate/simulation.hpp"
 
 #include <gmock/gmock.h>
 
 #include <thread>
 
-#include "app/simulate/simulation_report.hpp"
+#include "app/planner/simulate/simulation_report.hpp"
 #include "cadenza/base/error.hpp"
 
 namespace cadenza::app::test_simulation {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "app/train/step_report.hpp"
+#include "app/planner/step_report.hpp"
 
 namespace cadenza::app::test_sparse_remark {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step's line says of the balance and the FLOPs of attention, from numbers made up by hand.
-#include "app/train/step_report.hpp"
+#include "app/planner/step_report.hpp"
 #include "unit/tiny_model.hpp"
 
 #include <gmock/gmock.h>

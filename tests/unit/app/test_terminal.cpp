@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/runtime/terminal.hpp"
+#include "app/planner/terminal.hpp"
 
 #include <gtest/gtest.h>
 

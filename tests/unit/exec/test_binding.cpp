@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "cadenza/exec/binding.hpp"
+#include "cadenza/exec/memory/binding.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "unit/exec/random_experiment.hpp"
 
@@ -112,7 +112,7 @@ TEST(Binding, EveryTaskIsBoundOnceToRowsThatHoldIt) {
           }
           const StageBinding& stage = binding.of(pass)[s];
           std::int64_t bound = 0;
-          for (const kernels::TaskRows& rows : stage.tasks) {
+          for (const TaskRows& rows : stage.tasks) {
             const Task& t = rows.task;
             const RowPiece& queries = stage.queries[static_cast<std::size_t>(rows.query_rows)];
             const RowPiece& keys = stage.keys[static_cast<std::size_t>(rows.key_rows)];

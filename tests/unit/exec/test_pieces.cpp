@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "cadenza/plan/placement.hpp"
-#include "exec/attention/arena.hpp"
-#include "exec/attention/pieces.hpp"
+#include "exec/memory/arena.hpp"
+#include "exec/memory/pieces.hpp"
 #include "unit/plan/cases.hpp"
 
 namespace cadenza::exec {

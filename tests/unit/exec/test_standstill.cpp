@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cadenza/trace/event.hpp"
+#include "cadenza/trace/events/event.hpp"
 
 namespace cadenza::exec {
 namespace {

@@ -7,7 +7,7 @@
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/executor.hpp"
-#include "cadenza/exec/memory.hpp"
+#include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/program/step_plan.hpp"
 #include "unit/tiny_model.hpp"
 

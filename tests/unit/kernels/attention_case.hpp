@@ -21,7 +21,7 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Storage {
   std::int64_t query_token = 0;     ///< token of row 0 on the query side
   std::int64_t key_token = 0;       ///< token of row 0 on the key side
-  kernels::Positions positions;     ///< of the query rows; first -1: their tokens
+  Positions positions;              ///< of the query rows; first -1: their tokens
   std::vector<Range> query_slices;  ///< heads held together, in buffers of their own; cover [0, H)
   std::vector<Range> key_slices;    ///< the same of key-value heads; cover [0, G)
 };

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The activations of a rank's part of the model: the arrays that each microbatch in flight keeps
+// for its backward pass, and one set of all others. An activation that is recomputed instead of
+// kept (run.recompute) is one array, shared by all layers of all buffers.
+//
+// A microbatch has R rows, r = R / tensor_size of them between the products; C, H, G, D, F, V are
+// those of the part (PartShape).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/model/shape/part.hpp"
+
+namespace cadenza::model {
+
+/// Capacity for microbatches.
+struct Capacity {
+  std::int64_t rows = 0;  ///< of a microbatch, a multiple of tensor_size
+  int buffers = 1;        ///< microbatches x chunks in flight
+  config::DeviceKind device = config::DeviceKind::host;
+};
+
+// Real is the input type of matrix products, Sum that of sums, and Array<T> an array of T.
+
+template <typename Real, typename Sum, template <typename> class Array>
+struct LayerArrays {
+  Array<Sum> input;     ///< [r, C] residual stream
+  Array<Sum> rstd1;     ///< [r]
+  Array<Real> q, k, v;  ///< [R, H D], [R, G D], [R, G D]
+  Array<Sum> out, lse;  ///< [R, H D], [R, H]
+  Array<Sum> middle;    ///< [r, C] residual stream after attention
+  Array<Sum> rstd2;     ///< [r]
+  Array<Real> gate_up;  ///< [R, 2F]: gate and up of a row, one after the other
+};
+
+/// One chunk of one microbatch in flight.
+template <typename Real, typename Sum, template <typename> class Array>
+struct BufferArrays {
+  std::int64_t rows = 0;                           ///< rows of the microbatch, at most R
+  Array<std::int32_t> tokens, positions, targets;  ///< [R]
+  std::int64_t run_count = 0;                ///< as in TokenRuns, if the part has the embedding
+  Array<std::int32_t> run_rows, run_tokens;  ///< [R]
+  Array<std::int32_t> run_begins;            ///< [R + 1]
+  std::int64_t chunk_layers = 0;             ///< layers of the chunk that it is for
+  std::vector<LayerArrays<Real, Sum, Array>> layers;  ///< as many as the part's longest chunk has
+  Array<Sum> last;                                    ///< [r, C] output of the chunk's last layer
+};
+
+template <typename Real, typename Sum, template <typename> class Array>
+struct ActivationArrays {
+  std::vector<BufferArrays<Real, Sum, Array>> buffers;
+  // Shared by the operations of one microbatch's backward pass.
+  Array<Sum> dx;          ///< [r, C] residual gradient
+  Array<Real> rounded;    ///< [r, C] `dx` for matrix products; `dx` itself if types are equal
+  Array<Real> dout;       ///< [R, H D]
+  Array<Sum> delta;       ///< [R, H]
+  Array<Sum> dq, dk, dv;  ///< [R, H D], [R, G D], [R, G D]
+  // Scratch of one operation.
+  Array<Real> normed;        ///< [r, C] and [R, H D]
+  Array<Sum> dnormed;        ///< [r, C]
+  Array<Real> gathered;      ///< [R, C]; empty without a tensor group
+  Array<Sum> partial;        ///< [R, C]; empty without a tensor group
+  Array<Real> hidden;        ///< [R, F] and [R, (H + 2 G) D]
+  Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient
+  // Scratch of the loss; empty if the part has no head.
+  Array<Sum> rstd_last;         ///< [r]
+  std::int64_t logit_rows = 0;  ///< rows whose logits are computed at a time
+  Array<Sum> logits;            ///< [logit_rows, V]
+  Array<Real> dlogits;          ///< [logit_rows, V]; `logits` itself if the types are equal
+  Array<Sum> statistics;        ///< [3, logit_rows]; empty without a tensor group
+  Array<Sum> losses;            ///< [2, R], see RowLosses
+};
+
+/// Smallest number of rows of a block of rms_norm_gradient: their contributions to the weight's
+/// gradient are added in Real's accumulator, the blocks' sums in double.
+inline constexpr std::int64_t kNormBlockRows = 32;
+/// Returns the size of rms_norm_gradient's scratch in elements: it sums over blocks of rows that do
+/// not depend on the number of threads, so neither does the result.
+std::int64_t norm_partials(std::int64_t rows, std::int64_t width);
+
+/// Bytes that Llama allocates, including tokens, positions and targets.
+std::int64_t activation_bytes(const config::Model& model, const ModelPart& part,
+                              const Capacity& capacity, config::Recompute recompute,
+                              config::Dtype dtype);
+
+}  // namespace cadenza::model

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/planner/version.hpp"
+#include "cadenza_revision.hpp"
+
+namespace cadenza::app {
+
+const char* revision() {
+  return CADENZA_REVISION;
+}
+
+}  // namespace cadenza::app

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/planner/search/finals.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "app/planner/predict/steps.hpp"
+#include "cadenza/base/text.hpp"
+
+namespace cadenza::app {
+namespace {
+
+constexpr std::size_t kOfAKind = 8;  ///< finalists with cad, and without
+constexpr double kNear = 1.25;       ///< times the best of its kind in one step: a finalist
+constexpr double kSure = 0.02;       ///< half of the interval of the ratio
+constexpr std::size_t kMostSteps = 128;
+constexpr std::size_t kLeastSteps = 4;  ///< of an interval
+constexpr std::size_t kRound = 8;       ///< steps from look to look: who looks often errs often
+constexpr std::array<std::size_t, 3> kStay = {4, 3, 2};  ///< of a kind, after each of these
+constexpr double kSurely = 1.5;  ///< halves of the interval: who is given up is slower
+
+struct Finalist {
+  Judged judged;
+  std::optional<Steps> steps;
+  std::vector<double> seconds;  ///< by step
+  StepParts parts;              ///< sums
+  double imbalance = 0;         ///< sum
+  bool given_up = false;
+  bool too_large() const { return judged.outcome == Outcome::too_large; }
+  bool out() const { return given_up || too_large(); }
+  bool cad() const { return disaggregates(judged.candidate); }
+  double total(std::size_t of_steps) const {
+    return std::accumulate(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(of_steps),
+                           0.0);
+  }
+  double mean() const { return total(seconds.size()) / static_cast<double>(seconds.size()); }
+};
+
+/// Quantile 0.975 of Student's distribution (its expansion around the normal one; within 1 % from 3
+/// degrees on).
+double student(double degrees) {
+  constexpr double z = 1.959964;
+  const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
+  return z + (z3 + z) / (4 * degrees) + (5 * z5 + 16 * z3 + 3 * z) / (96 * degrees * degrees) +
+         (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * std::pow(degrees, 3));
+}
+
+StepParts operator+(StepParts a, const StepParts& b) {
+  return {a.attention + b.attention, a.imbalance + b.imbalance, a.dense + b.dense,
+          a.exposed + b.exposed};
+}
+
+class Contest {
+ public:
+  Contest(const config::Experiment& given, const std::vector<Judged>& ranked,
+          const data::Packer& packer, const config::Machine& machine, std::int64_t limit,
+          const std::function<void(const std::string&)>& show)
+      : given_(given), packer_(packer), machine_(machine), limit_(limit), show_(show) {
+    for (const bool cad : {true, false}) enter(ranked, cad);
+  }
+
+  Finals run() {
+    for (std::size_t step = 0; step < kMostSteps; ++step) {
+      if (work_ + work_of_step() > kWorkToDecide) break;
+      show_(fmt::format("the best {}: step {}",
+                        std::ranges::count_if(all_, std::not_fn(&Finalist::out)), step));
+      for (Finalist& one : all_) {
+        while (!one.out() && one.seconds.size() <= step) advance(one);
+      }
+      if ((step + 1) % kRound != 0) continue;
+      const std::size_t round = std::min((step + 1) / kRound, kStay.size());
+      for (const bool cad : {true, false}) give_up(cad, kStay[round - 1]);
+      if (known()) break;
+    }
+    return result();
+  }
+
+ private:
+  /// Fewer where a step is so much work that not even a few could be compared.
+  void enter(const std::vector<Judged>& ranked, bool cad) {
+    constexpr double kStepWork = kWorkToDecide / 2 / static_cast<double>(kLeastSteps);
+    std::size_t entered = 0;
+    double best = 0;
+    for (const Judged& judged : ranked) {
+      if (disaggregates(judged.candidate) != cad) continue;
+      if (best == 0) best = judged.seconds;
+      const bool much = entered > 0 && work_of_step() + judged.work > kStepWork;
+      if (entered == kOfAKind || judged.seconds > kNear * best || much) {
+        rest_.push_back(judged);
+        continue;
+      }
+      all_.emplace_back().judged = judged;
+      ++entered;
+    }
+  }
+
+  double work_of_step() const {
+    double work = 0;
+    for (const Finalist& one : all_) work += one.out() ? 0 : one.judged.work;
+    return work;
+  }
+
+  void advance(Finalist& one) {
+    const std::size_t number = one.seconds.size();
+    if (!one.steps) one.steps.emplace(one.judged.candidate.to_run(given_), packer_, machine_);
+    const SimulatedStep step = one.steps->run(static_cast<std::int64_t>(number));
+    work_ += one.judged.work;
+    one.judged.bytes = step.peak_bytes();
+    one.judged.fullest = step.memory[step.fullest()].largest();
+    if (limit_ > 0 && one.judged.bytes > limit_) {
+      one.judged.outcome = Outcome::too_large;
+      one.judged.fullest += fmt::format(", in step {}", number);
+      for (Finalist& other : all_) {  // it may be what they lost to
+        if (other.cad() == one.cad()) other.given_up = false;
+      }
+      return;
+    }
+    one.seconds.push_back(step.result.seconds);
+    one.parts = one.parts + parts_of(step.result);
+    one.imbalance += imbalance_of(one.steps->experiment(), step.result);
+  }
+
+  /// Least time over the steps; null where none of the kind is left.
+  Finalist* best_of(bool cad) {
+    Finalist* best = nullptr;
+    for (Finalist& one : all_) {
+      if (one.out() || one.cad() != cad || one.seconds.empty()) continue;
+      if (best == nullptr || one.mean() < best->mean()) best = &one;
+    }
+    return best;
+  }
+
+  /// Those that are slower for sure; who has lost to another may still win against a new best.
+  /// @param most  that stay: the best, even if it is not sure yet
+  void give_up(bool cad, std::size_t most) {
+    const Finalist* best = best_of(cad);
+    std::vector<std::pair<double, Finalist*>> others;
+    for (Finalist& one : all_) {
+      if (one.too_large() || &one == best || one.cad() != cad) continue;
+      const StepRatio ratio = ratio_of(one.seconds, best->seconds);
+      one.given_up = ratio.value - kSurely * (ratio.value - ratio.low) > 1;
+      if (!one.given_up) others.emplace_back(ratio.value, &one);
+    }
+    std::ranges::stable_sort(others, {}, &std::pair<double, Finalist*>::first);
+    for (std::size_t i = most - 1; i < others.size(); ++i) others[i].second->given_up = true;
+  }
+
+  bool known() {
+    const Finalist *with = best_of(true), *without = best_of(false);
+    if (with == nullptr || without == nullptr) return true;
+    const StepRatio ratio = ratio_of(without->seconds, with->seconds);
+    return std::max(ratio.high - ratio.value, ratio.value - ratio.low) <= kSure;
+  }
+
+  Finals result() {
+    Finals found;
+    Finalist *with = best_of(true), *without = best_of(false);
+    if (with != nullptr && without != nullptr) {
+      found.cad = ratio_of(without->seconds, with->seconds);
+    }
+    if (with == nullptr && without == nullptr) return found;
+    const bool cad_wins =
+        without == nullptr || (with != nullptr && with->mean() <= without->mean());
+    const Finalist& first = cad_wins ? *with : *without;
+    for (const Finalist& one : all_) {
+      if (one.too_large()) {
+        found.too_large.push_back(one.judged);
+      } else if (!one.seconds.empty()) {
+        const Finalist& rival = one.cad() ? *with : *without;
+        found.ranked.push_back(mean_of(one, rival, mean_of(rival, first, first.mean()).seconds));
+      }
+    }
+    std::ranges::stable_sort(found.ranked, {}, &Judged::seconds);
+    std::ranges::stable_sort(rest_, {}, &Judged::seconds);
+    std::ranges::move(rest_, std::back_inserter(found.ranked));
+    return found;
+  }
+
+  /// Over the steps that it shares with the best of its kind, from which it then differs by least
+  /// chance.
+  /// @param rivals  mean seconds of this one, `rival`
+  static Judged mean_of(const Finalist& one, const Finalist& rival, double rivals) {
+    const std::size_t shared = std::min(one.seconds.size(), rival.seconds.size());
+    const auto steps = static_cast<double>(one.seconds.size());
+    Judged judged = one.judged;
+    judged.seconds = rivals * one.total(shared) / rival.total(shared);
+    judged.steps = static_cast<int>(one.seconds.size());
+    const double scale = judged.seconds / one.mean() / steps;
+    judged.parts = {one.parts.attention * scale, one.parts.imbalance * scale,
+                    one.parts.dense * scale, one.parts.exposed * scale};
+    judged.attention_imbalance = one.imbalance / steps;
+    return judged;
+  }
+
+  const config::Experiment& given_;
+  const data::Packer& packer_;
+  const config::Machine& machine_;
+  std::int64_t limit_;
+  const std::function<void(const std::string&)>& show_;
+  std::vector<Finalist> all_;
+  std::vector<Judged> rest_;  ///< who is no finalist
+  double work_ = 0;
+};
+
+}  // namespace
+
+StepRatio ratio_of(std::span<const double> longer, std::span<const double> shorter) {
+  const std::size_t steps = std::min(longer.size(), shorter.size());
+  const auto count = static_cast<double>(steps);
+  double above = 0, below = 0;
+  for (std::size_t i = 0; i < steps; ++i) above += longer[i], below += shorter[i];
+  StepRatio ratio{.value = above / below, .steps = static_cast<int>(steps)};
+  if (steps < kLeastSteps) return ratio;
+  double squares = 0;
+  for (std::size_t i = 0; i < steps; ++i) {
+    squares += std::pow(longer[i] - ratio.value * shorter[i], 2);
+  }
+  const double error = std::sqrt(squares / (count - 1) / count) / (below / count);
+  const double half = student(count - 1) * error;
+  ratio.low = ratio.value - half;
+  ratio.high = ratio.value + half;
+  return ratio;
+}
+
+Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
+                          const data::Packer& packer, const config::Machine& machine,
+                          std::int64_t limit, const std::function<void(const std::string&)>& show) {
+  return Contest(given, ranked, packer, machine, limit, show).run();
+}
+
+}  // namespace cadenza::app

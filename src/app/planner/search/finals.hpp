@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The best candidates of a search, compared over as many steps as the answer needs: a step is one
+// draw of documents, and what wins in it may lose in the next.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/planner/search/search_report.hpp"
+#include "cadenza/config/experiment.hpp"
+#include "cadenza/config/machine.hpp"
+#include "cadenza/data/batch.hpp"
+
+namespace cadenza::app {
+
+/// How much longer one takes than the other over equal steps: the ratio of their times, and its 95
+/// % interval by what differs from step to step (a ratio estimate of paired samples; Cochran,
+/// Sampling Techniques, 1977, section 6.4). Of fewer than 4 steps the interval is not known.
+/// @param longer, shorter  seconds by step
+StepRatio ratio_of(std::span<const double> longer, std::span<const double> shorter);
+
+struct Finals {
+  /// Best first; `seconds` are means over `steps`, of who was given up earlier by the steps that it
+  /// shares with the best of its kind. At the tolerance that a run would use. Then who was no
+  /// finalist, by one step. Empty where no finalist is left.
+  std::vector<Judged> ranked;
+  std::vector<Judged> too_large;  ///< in a step after the first
+  std::optional<StepRatio> cad;   ///< the best without cad over the best with it
+};
+
+/// Simulates the best with cad and the best without (of `ranked`, which is of one step) step by
+/// step, gives up who is slower for sure, and ends when the ratio of the two kinds is known to 2 %,
+/// or after 128 steps, or where the work would go beyond kWorkToDecide.
+/// @param limit  bytes of a rank; 0: not known
+/// @param show  told what it is at
+Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
+                          const data::Packer& packer, const config::Machine& machine,
+                          std::int64_t limit, const std::function<void(const std::string&)>& show);
+
+}  // namespace cadenza::app

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/planner/search/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "app/planner/predict/forecast.hpp"
+#include "app/planner/predict/sample.hpp"
+#include "app/planner/search/finals.hpp"
+#include "app/planner/search/search_report.hpp"
+#include "app/planner/terminal.hpp"
+#include "cadenza/base/at.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/load.hpp"
+#include "cadenza/simulate/least_time.hpp"
+#include "cadenza/simulate/simulator.hpp"
+
+namespace cadenza::app {
+namespace {
+
+using StepPlans = std::vector<program::TickPlans>;
+
+/// Parts of a step that are looked at before all of it. What ranks of a pool send grows with their
+/// number.
+constexpr std::array<SampleSize, 3> kSamples = {{{8, 1}, {64, 1}, {256, 2}}};
+/// Of a pair of ranks of a context group in a sample's microbatch, about.
+constexpr double kWorkOfPair = 3000;
+constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for each variant
+/// Estimates may be that much too high.
+constexpr double kDoubt = 1.1;
+constexpr double kDoubtOfCheap = 1.6;  ///< ... where to simulate costs little
+constexpr double kApart = 1.005;       ///< ... of variants with the same plans
+constexpr double kShortWork = 4e6;     ///< about a second
+constexpr double kCheapWork = 1e6;
+constexpr std::size_t kServerCounts = 2;  ///< numbers of dedicated servers that are tried
+
+/// A layout with a placement: one set of plans for all of its variants.
+struct Group {
+  Candidate arrangement;
+  std::vector<Judged> variants;  ///< by bound
+  double expected = 0;           ///< seconds of the fastest variant; before any look its bound
+  double work = 0;               ///< that simulating it will take
+  std::size_t looks = 0;
+  bool settled = false;  ///< simulated, too large, or there is no time for it
+  bool disaggregates() const { return app::disaggregates(arrangement); }
+};
+
+/// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
+/// one for each tolerance. The layout that wins decides by tick.
+constexpr double kSearchedTolerance = 0.1;
+
+/// What plans and clocks take, in operations of a clock: the same on every host.
+double work_of(const StepPlans& tick_plans, double operations) {
+  constexpr double kEntry = 20;  // of a plan: made, checked, mirrored, bound to rows
+  double entries = 0;
+  for (const program::TickPlans& tick : tick_plans) {
+    for (const plan::Stage& stage : tick.forward.stages) {
+      entries += static_cast<double>(stage.tasks.size() + stage.moves.size());
+    }
+  }
+  return kEntry * entries + operations;
+}
+
+/// Of the first sample, before its plans are made: entries by rank and source of keys.
+double work_of_sample(const config::Experiment& e) {
+  const config::Parallel& p = e.parallel;
+  const auto context = static_cast<double>(p.context);
+  const auto stages = static_cast<double>(p.pipeline);
+  const bool pools = config::disaggregates(e.attention.placement);
+  const double microbatches = p.pipeline == 1 ? 1 : 2 * stages;
+  return kWorkOfPair * (pools ? 3 : 1) * context * context * stages * microbatches;
+}
+
+/// Pairs of a query and a key in the microbatch that has most.
+double most_pairs(const data::Batch& batch) {
+  double most = 0;
+  for (const data::Microbatch& microbatch : batch.microbatches) {
+    double pairs = 0;
+    for (const data::BatchDocument& document : microbatch.documents) {
+      pairs += std::pow(static_cast<double>(document.length()), 2);
+    }
+    most = std::max(most, pairs);
+  }
+  return most;
+}
+
+/// Of the first steps the one in the middle by the attention of its fullest microbatch, which ranks
+/// wait for.
+data::Batch typical_batch(const data::Packer& packer) {
+  constexpr std::size_t kSteps = 15;
+  std::vector<data::Batch> batches;
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    batches.push_back(packer.batch(static_cast<std::int64_t>(step)));
+  }
+  std::ranges::stable_sort(batches, {}, most_pairs);
+  return std::move(batches[kSteps / 2]);
+}
+
+class Search {
+ public:
+  Search(const config::Experiment& run, const data::Packer& packer, const config::Machine& machine,
+         bool progress)
+      : run_(run),
+        given_(at_one_tolerance(run)),
+        machine_(machine),
+        packer_(packer),
+        batch_(typical_batch(packer)),
+        limit_(run.run.memory > 0 ? run.run.memory : machine.memory) {
+    add_groups();
+    progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
+  }
+
+  /// The most promising one is looked at more closely until the best is simulated: bounds, then
+  /// estimates on larger and larger parts of a step, then all of it.
+  Choice run() {
+    while (Group* next = next_to_look_at()) look(*next);
+    for (const bool cad : {false, true}) compare(cad);
+    if (ranked_.empty()) visit_by_memory();
+    if (!ranked_.empty()) decide_over_steps();
+    progress_->finish();
+    if (ranked_.empty()) refuse();
+    const SearchReport found = report();
+    return {
+        ranked_.front().candidate.to_run(run_), describe(found), {}, simulated_, considered(found)};
+  }
+
+ private:
+  static config::Experiment at_one_tolerance(config::Experiment e) {
+    e.attention.tolerance = e.attention.tolerance.value_or(kSearchedTolerance);
+    return e;
+  }
+
+  /// Ranks the best by more steps. The others follow, by one.
+  void decide_over_steps() {
+    std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
+    Finals finals =
+        compare_over_steps(run_, ranked_, packer_, machine_, limit_,
+                           [&](const std::string& what) { progress_->show(seen(), what); });
+    if (finals.ranked.empty()) return;
+    std::ranges::move(finals.too_large, std::back_inserter(large_));
+    simulated_ -= static_cast<int>(finals.too_large.size());
+    ranked_ = std::move(finals.ranked);
+    cad_ = finals.cad;
+  }
+
+  void add_groups() {
+    for (const Candidate& arrangement : arrangements(given_)) {
+      groups_.push_back(group_of(arrangement));
+    }
+    add_served_groups();
+    if (!groups_.empty()) return;
+    fail(ExitCode::usage,
+         "attention.placement: found auto, but no layout of {} trainers fits this model and batch; "
+         "valid: fewer trainers, more microbatches in batch.tokens, or parallel.pipeline, tensor "
+         "and context set to auto",
+         given_.parallel.trainers());
+  }
+
+  Group group_of(const Candidate& arrangement) {
+    Group group{arrangement, {}};
+    for (const Candidate& variant : variants(given_, arrangement)) {
+      Judged& judged = group.variants.emplace_back();
+      judged.candidate = variant;
+      judged.bound = bound_of(variant.of(given_));
+    }
+    std::ranges::stable_sort(group.variants, {}, &Judged::bound);
+    group.expected = group.variants.front().bound;
+    group.work = work_of_sample(arrangement.of(given_));
+    return group;
+  }
+
+  /// Of all numbers of dedicated servers those with the least bounds: there, attention and all
+  /// other work are shared out best.
+  void add_served_groups() {
+    std::array<std::map<std::int64_t, std::vector<Group>>, 2> by_servers;  // dedicated, mixed
+    for (const Candidate& arrangement : served_arrangements(given_)) {
+      by_servers[arrangement.attention.mixed ? 1 : 0][arrangement.attention.servers].push_back(
+          group_of(arrangement));
+    }
+    const auto bound = [](const auto& count) {
+      return std::ranges::min(count.second, {}, &Group::expected).expected;
+    };
+    for (auto& counts : by_servers) {
+      for (std::size_t i = 0; i < kServerCounts && !counts.empty(); ++i) {
+        const auto best = std::ranges::min_element(counts, {}, bound);
+        std::ranges::move(best->second, std::back_inserter(groups_));
+        counts.erase(best);
+      }
+    }
+  }
+
+  double bound_of(const config::Experiment& e) {
+    if (!least_time_) {
+      least_time_.emplace(batch_, e, machine_);
+      attention_ = least_time_->attention();
+    }
+    return least_time_->seconds(e);
+  }
+
+  bool fits(const Judged& judged) const { return limit_ == 0 || judged.bytes <= limit_; }
+
+  /// The seconds that a group may be expected to take and still win.
+  double most_of(const Group& group) const {
+    // A bound leaves no doubt where no rank is faster than the machine says.
+    const bool sure = given_.cluster.speed_spread == 0 && given_.cluster.jitter == 0;
+    if (group.looks == 0 && sure) return best_;
+    return best_ * (group.work < kCheapWork ? kDoubtOfCheap : kDoubt);
+  }
+
+  /// The next one to look at, null when the best is known or there is no time left. At first those
+  /// whose samples take least work, as bounds say little of messages; then the most promising one.
+  Group* next_to_look_at() {
+    Group* fresh = nullptr;
+    Group* best = nullptr;
+    for (Group& group : groups_) {
+      if (group.settled || group.expected >= most_of(group)) continue;
+      if (group.looks == 0) {
+        if (fresh == nullptr || group.work < fresh->work) fresh = &group;
+      } else if (best == nullptr || group.expected < best->expected) {
+        best = &group;
+      }
+    }
+    if (work_ >= most_work_) return nullptr;
+    return best == nullptr || (fresh != nullptr && work_ + fresh->work < most_work_ / 4) ? fresh
+                                                                                         : best;
+  }
+
+  /// Simulates those with cad, or without, that may be the best of their kind, so that the report
+  /// can compare: those that are quickly simulated, looked at as the others were.
+  void compare(bool cad) {
+    const double overall = best_;
+    most_work_ = work_ + kWorkToCompare;
+    for (;;) {
+      best_ = std::numeric_limits<double>::infinity();
+      for (const Judged& judged : ranked_) {
+        if (disaggregates(judged.candidate) == cad) best_ = std::min(best_, judged.seconds);
+      }
+      Group* next = nullptr;
+      for (Group& group : groups_) {
+        if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
+        if (group.work >= kWorkToCompare || group.expected >= most_of(group)) continue;
+        if (next == nullptr || group.expected < next->expected) next = &group;
+      }
+      if (next == nullptr || (work_ >= most_work_ && !std::isinf(best_))) break;
+      work_ < most_work_ ? look(*next) : judge(*next);
+    }
+    best_ = std::min(overall, best_);
+  }
+
+  /// At a larger part of its step than before; when there is none, at all of it.
+  void look(Group& group) {
+    while (group.looks < kSamples.size()) {
+      const SampleSize& size = kSamples[group.looks++];
+      const Sample sample = sample_of(group.arrangement.of(given_), batch_, attention_, size);
+      if (sample.parts == 1) break;
+      if (sample.text == group.variants.front().sample) continue;
+      return estimate_by(group, sample, size);
+    }
+    group.settled = true;  // if only for lack of time
+    if (ranked_.empty() || work_ + group.work < most_work_) judge(group);
+  }
+
+  /// Of the variants with equal shards the first that fits: more recomputation is only slower.
+  template <class Look>
+  void first_that_fit(Group& group, Look look_at) {
+    std::array<bool, 3> done{};
+    for (Judged& variant : group.variants) {
+      bool& mine = done[at(variant.candidate.parallel.shard)];
+      if (mine || variant.outcome == Outcome::too_large) continue;
+      measure_least(variant);
+      mine = fits(variant) && (look_at(variant), fits(variant));
+      if (mine) continue;
+      variant.outcome = Outcome::too_large;
+      large_.push_back(variant);
+    }
+  }
+
+  void estimate_by(Group& group, const Sample& part, SampleSize size) {
+    const StepPlans tick_plans = program::plan_ticks(part.experiment, part.batch, machine_);
+    const exec::MemoryEstimate more = memory_of_plans(part, tick_plans);
+    double operations = 0;
+    double expected = std::numeric_limits<double>::infinity();
+    first_that_fit(group, [&](Judged& variant) {
+      measure_least(variant, more);
+      if (!fits(variant)) return;
+      const Sample sample = sample_of(variant.candidate.of(given_), batch_, attention_, size);
+      const Estimate found = estimate(sample, tick_plans, variant.bound, machine_);
+      variant.expected = found.seconds;
+      variant.sample = sample.text;
+      operations += found.operations;
+      expected = std::min(expected, found.seconds);
+    });
+    group.variants.front().sample = part.text;
+    group.settled = std::isinf(expected);
+    group.expected = expected;
+    group.work = part.parts * work_of(tick_plans, 0) + operations;
+    work_ += work_of(tick_plans, 0) + operations / part.parts;
+    show(group.arrangement,
+         group.settled ? "does not fit" : fmt::format("estimated {}", format_duration(expected)));
+  }
+
+  /// Variants with the same plans are apart by what estimates say: where a clock takes long, those
+  /// that an estimate has behind one of them need none.
+  void judge(Group& group) {
+    group.settled = true;
+    StepPlans tick_plans;
+    double least = std::numeric_limits<double>::infinity();
+    std::ranges::stable_sort(group.variants, {}, [](const Judged& judged) {
+      return std::pair(judged.expected == 0, judged.expected);
+    });
+    first_that_fit(group, [&](Judged& variant) {
+      const bool behind = group.work > kShortWork && variant.expected > kApart * least;
+      if (behind || variant.expected >= most_of(group)) return;
+      simulate(variant, tick_plans);
+      if (fits(variant)) least = std::min(least, variant.expected);
+    });
+  }
+
+  /// Candidates that need least first, until one fits.
+  void visit_by_memory() {
+    large_.clear();
+    for (Group& group : groups_) {
+      for (Judged& variant : group.variants) {
+        variant.outcome = Outcome::bound;
+        variant.expected = 0;
+        measure_least(variant);
+      }
+    }
+    std::ranges::stable_sort(groups_, {}, [](const Group& group) {
+      return std::ranges::min(group.variants, {}, &Judged::bytes).bytes;
+    });
+    int looks = 0;
+    for (Group& group : groups_) {
+      if (ranked_.empty() && looks++ < kMostByMemory) judge(group);
+    }
+  }
+
+  /// @param more  than the least, of plans
+  void measure_least(Judged& judged, const exec::MemoryEstimate& more = {}) const {
+    exec::MemoryEstimate memory = exec::least_memory(judged.candidate.of(given_));
+    memory += more;
+    judged.bytes = memory.total();
+    judged.fullest = memory.largest();
+  }
+
+  /// @param tick_plans  of the group; made for its first variant
+  void simulate(Judged& judged, StepPlans& tick_plans) {
+    const config::Experiment e = judged.candidate.of(given_);
+    const program::StepShape step_shape(e);
+    const simulate::Costs costs(machine_, e, step_shape.layout);
+    if (tick_plans.empty()) {
+      tick_plans = program::plan_ticks(e, batch_, machine_);
+      work_ += kPlanning * work_of(tick_plans, 0);
+    }
+    work_ += (1 - kPlanning) * work_of(tick_plans, 0);
+    Forecast step = prepare(e, step_shape, std::move(tick_plans),
+                            !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
+    judged.bytes = step.peak_bytes();
+    judged.fullest = step.memory[step.fullest()].largest();
+    if (fits(judged)) {
+      advance(step, e, step_shape, costs, batch_.step);
+      ++simulated_;
+      judged.outcome = Outcome::simulated;
+      judged.first = judged.seconds = step.result.seconds;
+      judged.parts = parts_of(step.result);
+      judged.attention_imbalance = imbalance_of(e, step.result);
+      best_ = std::min(best_, judged.seconds);
+      const auto operations = static_cast<double>(step.result.operations);
+      judged.work = work_of(step.tick_plans, operations);
+      work_ += operations;
+      ranked_.push_back(judged);
+      show(judged.candidate, fmt::format("simulated {}", format_duration(judged.seconds)));
+    }
+    tick_plans = std::move(step.tick_plans);
+  }
+
+  std::int64_t seen() const {
+    const auto looked = [](const Group& group) { return group.looks > 0; };
+    return std::max<std::int64_t>(1, std::ranges::count_if(groups_, looked));
+  }
+
+  void show(const Candidate& candidate, const std::string& found) {
+    const std::string best =
+        std::isinf(best_) ? "" : fmt::format("; best {}", format_duration(best_));
+    progress_->show(seen(), fmt::format("{}, {}: {}{}", layout_text(candidate),
+                                        placement_text(candidate.attention), found, best));
+  }
+
+  /// What became of a group that was not simulated: its most promising variant.
+  Judged unsimulated(const Group& group) const {
+    const auto hope = [](const Judged& judged) {  // without an estimate none had to be looked at
+      return std::tuple(judged.outcome == Outcome::too_large, judged.expected == 0, judged.expected,
+                        judged.bound);
+    };
+    Judged most = *std::ranges::min_element(group.variants, {}, hope);
+    if (most.outcome == Outcome::too_large) return most;
+    if (most.expected > 0) {
+      most.outcome = most.expected < best_ * kDoubt ? Outcome::late : Outcome::slower;
+    } else {
+      most.outcome = most.bound < best_ ? Outcome::untried : Outcome::bound;
+    }
+    return most;
+  }
+
+  SearchReport report() const {
+    SearchReport found{given_, machine_, limit_, groups_.size(), 0, ranked_, cad_, large_, {}};
+    found.tokens = static_cast<double>(batch_.tokens());
+    for (const Group& group : groups_) {
+      const bool simulated = std::ranges::any_of(
+          group.variants, [](const Judged& judged) { return judged.seconds > 0; });
+      if (!simulated) found.others.push_back(unsimulated(group));
+    }
+    std::ranges::stable_sort(found.others, {}, &Judged::expected);
+    return found;
+  }
+
+  [[noreturn]] void refuse() const {
+    const Judged& least = *std::ranges::min_element(large_, {}, &Judged::bytes);
+    const std::string found =
+        given_.run.memory > 0
+            ? fmt::format("run.memory: found {}", format_bytes(static_cast<double>(limit_)))
+            : fmt::format("cluster.machine: found {} with {} of memory per rank", machine_.name,
+                          format_bytes(static_cast<double>(limit_)));
+    fail(ExitCode::usage,
+         "{}, but all {} layouts and placements need more; the least is {} (most of it: {}): {}, "
+         "{}, run.recompute {}, parallel.shard {}; valid: more ranks, a smaller batch.microbatch, "
+         "or keys set to auto",
+         found, groups_.size(), format_bytes(static_cast<double>(least.bytes)), least.fullest,
+         layout_text(least.candidate), placement_text(least.candidate.attention),
+         config::word_of(least.candidate.recompute),
+         config::word_of(least.candidate.parallel.shard));
+  }
+
+  const config::Experiment& run_;
+  config::Experiment given_;  ///< `run_` with one tolerance
+  const config::Machine& machine_;
+  const data::Packer& packer_;
+  data::Batch batch_;
+  std::int64_t limit_;
+  std::optional<Progress> progress_;
+  std::optional<simulate::LeastTime> least_time_;
+  std::vector<double> attention_;  ///< by microbatch
+  std::vector<Group> groups_;
+  std::vector<Judged> ranked_;
+  std::vector<Judged> large_;
+  std::optional<StepRatio> cad_;
+  double best_ = std::numeric_limits<double>::infinity();  ///< seconds, simulated
+  double work_ = 0;
+  double most_work_ = kMostWork;
+  int simulated_ = 0;
+};
+
+}  // namespace
+
+Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,
+                     const config::Machine& machine, bool progress) {
+  Choice choice{experiment, "", {}, 0, {}};
+  if (experiment.attention.placement == config::PlacementKind::automatic) {
+    choice = Search(experiment, packer, machine, progress).run();
+  }
+  const Decisions decisions = decide(choice.experiment, packer, machine);
+  choice.experiment.attention.overlap = decisions.overlap;
+  config::Parallel& parallel = choice.experiment.parallel;
+  if (parallel.pipeline > 1) {  // so that those who read the run need not resolve it
+    parallel.schedule = parallel.pipeline_schedule(choice.experiment.attention.placement);
+  }
+  choice.decisions = decisions.lines;
+  return choice;
+}
+
+}  // namespace cadenza::app

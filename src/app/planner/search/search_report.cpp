@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/planner/search/search_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+
+#include "app/planner/predict/forecast.hpp"
+#include "app/planner/step_report.hpp"
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/load.hpp"
+
+namespace cadenza::app {
+namespace {
+
+constexpr std::size_t kShown = 6;
+constexpr std::size_t kTooLargeShown = 3;
+constexpr std::size_t kEstimatedShown = 3;
+constexpr const char* kRow =
+    "{:>3} {:>4} {:>4} {:>4} {:>3} {:>4}  {:<15} {:<9} {:<9} {:>6} {:>8}\n";
+
+bool disaggregates(const Judged& judged) {
+  return disaggregates(judged.candidate);
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+std::string row(std::string_view rank, const Judged& j, std::string_view step) {
+  const config::Parallel& p = j.candidate.parallel;
+  const config::Attention& a = j.candidate.attention;
+  const std::string servers = fmt::format("{}{}", a.mixed ? "+" : "", a.servers);
+  const std::string stages =
+      p.chunks > 1 ? fmt::format("{}x{}", p.pipeline, p.chunks) : fmt::format("{}", p.pipeline);
+  return fmt::format(kRow, rank, p.data, stages, p.tensor, p.context, servers, placement_text(a),
+                     config::word_of(j.candidate.recompute), config::word_of(p.shard), step,
+                     bytes_text(j.bytes));
+}
+
+std::string head(std::string_view step) {
+  return fmt::format(kRow, "", "data", "pipe", "tens", "ctx", "serv", "placement", "recompute",
+                     "shard", step, "memory");
+}
+
+struct StepPart {
+  const char* name;
+  double StepParts::*seconds;
+};
+constexpr std::array<StepPart, 4> kParts = {{{"attention", &StepParts::attention},
+                                             {"imbalance", &StepParts::imbalance},
+                                             {"other computation", &StepParts::dense},
+                                             {"waiting", &StepParts::exposed}}};
+
+/// Two digits behind the point where candidates are apart by them.
+std::string step_text(double seconds) {
+  return seconds >= 1 && seconds < 10 ? fmt::format("{:.2f} s", seconds) : format_duration(seconds);
+}
+
+/// Where the time of the best goes.
+std::string shares(const Judged& best) {
+  std::string text;
+  for (const StepPart& part : kParts) {
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", part.name,
+                        100.0 * best.parts.*part.seconds / best.seconds);
+  }
+  return text;
+}
+
+/// What costs a loser most against the best.
+std::string loses_by(const Judged& loser, const Judged& best) {
+  const auto more = [&](const StepPart& part) {
+    return loser.parts.*part.seconds - best.parts.*part.seconds;
+  };
+  const StepPart& most = *std::ranges::max_element(kParts, {}, more);
+  return fmt::format("+{}: {} +{}", format_duration(loser.seconds - best.seconds), most.name,
+                     format_duration(std::max(0.0, more(most))));
+}
+
+void add_simulated(std::string& text, const SearchReport& report, std::size_t i) {
+  const Judged& j = report.ranked[i];
+  const Judged& best = report.ranked.front();
+  text += row(fmt::format("{}", i + 1), j, step_text(j.seconds));
+  text += fmt::format("{:>6}{} tokens/s, imbalance {:.2f}; {}\n", "",
+                      format_count(report.tokens / j.seconds), j.attention_imbalance,
+                      i == 0 ? "chosen" : loses_by(j, best));
+}
+
+/// The best ones, and the best with cad and the best without, wherever they stand.
+std::string ranking(const SearchReport& report) {
+  const std::vector<Judged>& ranked = report.ranked;
+  std::string text = head("step");
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    const bool first = std::ranges::find(ranked, disaggregates(ranked[i]), disaggregates) ==
+                       ranked.begin() + static_cast<std::ptrdiff_t>(i);
+    const bool few = i < kShown && (ranked[i].steps > 1 || ranked.front().steps == 1);
+    if (few || first) add_simulated(text, report, i);
+  }
+  return text;
+}
+
+std::string limit_text(const SearchReport& report) {
+  if (report.limit == 0) return "memory limit unknown (set run.memory)";
+  return fmt::format("{} of memory each ({})", bytes_text(report.limit),
+                     report.given.run.memory > 0 ? "run.memory" : "the machine's");
+}
+
+/// Why a candidate was not simulated.
+std::string why(const Judged& j, const SearchReport& report) {
+  const double best = report.ranked.front().seconds;
+  switch (j.outcome) {
+    case Outcome::bound:
+      return fmt::format("lower bound {}", step_text(j.bound));
+    case Outcome::slower:
+      return fmt::format("on {}: {:.2f} x the best", j.sample, j.expected / best);
+    case Outcome::late:
+      return fmt::format("on {}: search time was over", j.sample);
+    case Outcome::untried:
+      return "search time was over";
+    case Outcome::too_large:
+      return fmt::format("does not fit: {}", j.fullest);
+    case Outcome::simulated:
+      break;
+  }
+  return "";
+}
+
+std::string without_memory(const SearchReport& report) {
+  std::vector<Judged> large = report.too_large;
+  std::erase_if(large, [&](const Judged& j) { return j.bound >= report.ranked.front().seconds; });
+  if (large.empty()) return "";
+  std::ranges::stable_sort(large, {}, &Judged::bound);
+  std::string text =
+      fmt::format("{} candidates that might be faster do not fit into {}, for example\n",
+                  large.size(), bytes_text(report.limit)) +
+      head(">=");
+  for (std::size_t i = 0; i < std::min(kTooLargeShown, large.size()); ++i) {
+    text += row("-", large[i], step_text(large[i].bound));
+    text += fmt::format("{:>6}{}\n", "", why(large[i], report));
+  }
+  return text;
+}
+
+/// Of those that were simulated: how far estimates were from it.
+std::string errors_text(const SearchReport& report) {
+  double least = 0, most = 0;
+  std::size_t count = 0;
+  for (const Judged& judged : report.ranked) {
+    if (judged.expected == 0) continue;
+    const double error = 100.0 * (judged.expected / judged.first - 1.0);
+    least = count == 0 ? error : std::min(least, error);
+    most = count == 0 ? error : std::max(most, error);
+    ++count;
+  }
+  if (count == 0) return "";
+  return fmt::format("{} simulated candidates were estimated first: {:+.1f} to {:+.1f} % off\n",
+                     count, least, most);
+}
+
+std::int64_t count(const SearchReport& report, Outcome outcome) {
+  return std::ranges::count(report.others, outcome, &Judged::outcome);
+}
+
+bool only_estimated(const Judged& judged) {
+  return judged.outcome == Outcome::slower || judged.outcome == Outcome::late;
+}
+
+std::string estimates(const SearchReport& report) {
+  std::vector<Judged> all;
+  std::ranges::copy_if(report.others, std::back_inserter(all), only_estimated);
+  if (all.empty()) return "";
+  std::string text =
+      fmt::format("{} layouts and placements were only estimated, for example\n", all.size()) +
+      head("about");
+  for (std::size_t i = 0; i < std::min(kEstimatedShown, all.size()); ++i) {
+    text += row("-", all[i], step_text(all[i].expected));
+    text += fmt::format("{:>6}{}\n", "", why(all[i], report));
+  }
+  return text + errors_text(report) + "\n";
+}
+
+/// How many layouts and placements there are, and what was done with them.
+std::string counts(const SearchReport& report) {
+  const auto estimated = count(report, Outcome::slower) + count(report, Outcome::late);
+  std::string text = fmt::format(
+      "{} layouts and placements: {} simulated, {} estimated on a part of the step,\n      {} do "
+      "not fit, {} excluded by their lower bound",
+      report.arrangements, report.arrangements - report.others.size(), estimated,
+      count(report, Outcome::too_large), count(report, Outcome::bound));
+  if (const auto untried = count(report, Outcome::untried); untried > 0) {
+    text += fmt::format(", {} not tried", untried);
+  }
+  if (count(report, Outcome::untried) + count(report, Outcome::late) > 0) {
+    text += "\nThe search ran out of time: one that was not simulated may be faster";
+  }
+  return text + fmt::format("\n{} candidates simulated, the best of them for {}:\n\n",
+                            report.ranked.size(), counted(report.ranked.front().steps, "step"));
+}
+
+std::string interval(const StepRatio& ratio) {
+  if (std::isinf(ratio.high)) {
+    return fmt::format("{}; others may say otherwise", counted(ratio.steps, "step"));
+  }
+  return fmt::format("{:.2f} to {:.2f}, {}", ratio.low, ratio.high, counted(ratio.steps, "step"));
+}
+
+/// What disaggregation gets: the best with it against the best without, or why it is not known.
+std::string verdict(const SearchReport& report) {
+  const auto with = std::ranges::find(report.ranked, true, disaggregates);
+  const auto without = std::ranges::find(report.ranked, false, disaggregates);
+  if (with != report.ranked.end() && without != report.ranked.end()) {
+    const StepRatio ratio =
+        report.cad.value_or(StepRatio{.value = without->seconds / with->seconds});
+    return fmt::format(
+        "cad is {:.2f} x as fast as the best without it ({}),\n        {} against {} of {},\n"
+        "        {}\n",
+        ratio.value, interval(ratio), step_text(with->seconds), step_text(without->seconds),
+        layout_text(without->candidate), placement_text(without->candidate.attention));
+  }
+  const bool cad = with == report.ranked.end();
+  const auto other = std::ranges::find(report.others, cad, disaggregates);
+  if (other == report.others.end()) return "";
+  return fmt::format(
+      "{} was simulated; the most promising of these,\n        {}, {}:\n        {}\n",
+      cad ? "no cad" : "nothing but cad", layout_text(other->candidate),
+      placement_text(other->candidate.attention), why(*other, report));
+}
+
+/// Lines that a shell joins.
+std::string to_run(const Candidate& candidate) {
+  constexpr std::size_t kColumns = 76;
+  std::string text = "to run it:";
+  std::size_t line = text.size();
+  for (const std::string& setting : settings(candidate)) {
+    const bool wraps = line + 1 + setting.size() > kColumns;
+    text += (wraps ? " \\\n        " : " ") + setting;
+    line = (wraps ? 8 : line + 1) + setting.size();
+  }
+  return text;
+}
+
+}  // namespace
+
+StepParts parts_of(const simulate::Result& step) {
+  StepParts parts;
+  double most = 0;
+  const auto ranks = static_cast<double>(step.ranks.size());
+  for (const simulate::RankTimes& times : step.ranks) {
+    parts.attention += times.attention / ranks;
+    parts.dense += (times.busy() - times.attention) / ranks;
+    most = std::max(most, times.attention);
+  }
+  const double rest = std::max(0.0, step.seconds - parts.attention - parts.dense);
+  parts.imbalance = std::min(rest, most - parts.attention);
+  parts.exposed = rest - parts.imbalance;
+  return parts;
+}
+
+double imbalance_of(const config::Experiment& e, const simulate::Result& step) {
+  std::vector<RankStep> ranks(step.ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].attention_ns = static_cast<std::int64_t>(step.ranks[i].attention * 1e9);
+  }
+  return attention_imbalance(ranks, attention_servers(e));
+}
+
+std::string describe(const SearchReport& report) {
+  const Judged& best = report.ranked.front();
+  std::string text =
+      fmt::format("auto: {} devices, predicted for {}\n      {}\n", report.given.ranks(),
+                  machine_text(report.given.cluster, report.machine), limit_text(report));
+  text += counts(report);
+  text += ranking(report) + "\n";
+  text += estimates(report);
+  const std::string large = without_memory(report);
+  if (!large.empty()) text += large + "\n";
+  text += verdict(report);
+  return text + fmt::format("chosen: {},\n        {}, recompute {}, shard {}\n        {}\n{}",
+                            layout_text(best.candidate), placement_text(best.candidate.attention),
+                            config::word_of(best.candidate.recompute),
+                            config::word_of(best.candidate.parallel.shard), shares(best),
+                            to_run(best.candidate));
+}
+
+std::vector<Considered> considered(const SearchReport& report) {
+  std::vector<Considered> all;
+  for (const Judged& j : report.ranked) {
+    all.push_back({j.candidate, "simulated", "", j.seconds, j.steps, j.bound, j.bytes});
+  }
+  for (const Judged& j : report.others) {
+    const bool estimated = only_estimated(j);
+    const char* status = estimated                       ? "estimated"
+                         : j.outcome == Outcome::untried ? "not tried"
+                                                         : "excluded";
+    all.push_back({j.candidate, status, why(j, report), estimated ? j.expected : 0.0, 0, j.bound,
+                   estimated || j.outcome == Outcome::too_large ? j.bytes : 0});
+  }
+  return all;
+}
+
+}  // namespace cadenza::app

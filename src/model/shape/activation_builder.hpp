@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which arrays of activations a rank has, and their sizes: one list for those that allocate and
+// those that count.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "cadenza/cost/flops.hpp"
+#include "cadenza/model/shape/activations.hpp"
+
+namespace cadenza::model {
+
+/// Visits all arrays once; `make(array, label, elements)` allocates or counts them.
+template <typename Real, typename Sum, template <typename> class Array, typename Make>
+class ActivationBuilder {
+ public:
+  using Layer = LayerArrays<Real, Sum, Array>;
+  using Buffer = BufferArrays<Real, Sum, Array>;
+  using All = ActivationArrays<Real, Sum, Array>;
+
+  ActivationBuilder(const config::Model& model, const ModelPart& part, const Capacity& capacity,
+                    config::Recompute recompute, const Make& make)
+      : part_(part),
+        shape_(model, part),
+        capacity_(capacity),
+        recompute_(recompute),
+        rows_(capacity.rows),
+        held_(capacity.rows / part.tensor_size),
+        make_(make) {}
+
+  All build() {
+    All work;
+    Layer shared;  // arrays shared by all layers
+    if (!keeps_attention()) make_attention(shared);
+    if (!keeps_middle()) make_middle(shared);
+    if (!keeps_gate_up()) make_(shared.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
+    Buffer passing;
+    if (!part_.head) make_(passing.last, "last", held_ * shape_.width);
+    for (int buffer = 0; buffer < capacity_.buffers; ++buffer) {
+      work.buffers.push_back(make_buffer(shared, passing));
+    }
+    make_backward(work);
+    make_scratch(work);
+    if (part_.head) make_head(work);
+    return work;
+  }
+
+ private:
+  bool keeps_attention() const {
+    return recompute_ != config::Recompute::attention && recompute_ != config::Recompute::layer;
+  }
+  bool keeps_middle() const { return recompute_ != config::Recompute::layer; }
+  bool keeps_gate_up() const {
+    return recompute_ != config::Recompute::mlp && recompute_ != config::Recompute::layer;
+  }
+  static constexpr bool kOneType = std::is_same_v<Real, Sum>;
+
+  void make_attention(Layer& l) {
+    make_(l.rstd1, "rstd1", held_);
+    make_(l.q, "q", rows_ * shape_.queries);
+    make_(l.k, "k", rows_ * shape_.keys);
+    make_(l.v, "v", rows_ * shape_.keys);
+    make_(l.out, "out", rows_ * shape_.queries);
+    make_(l.lse, "lse", rows_ * shape_.heads);
+  }
+
+  void make_middle(Layer& l) {
+    make_(l.middle, "middle", held_ * shape_.width);
+    make_(l.rstd2, "rstd2", held_);
+  }
+
+  Buffer make_buffer(const Layer& shared, const Buffer& passing) {
+    Buffer buffer = passing;
+    make_(buffer.tokens, "tokens", rows_);
+    make_(buffer.positions, "positions", rows_);
+    make_(buffer.targets, "targets", rows_);
+    if (part_.embedding) {
+      make_(buffer.run_rows, "run_rows", rows_);
+      make_(buffer.run_tokens, "run_tokens", rows_);
+      make_(buffer.run_begins, "run_begins", rows_ + 1);
+    }
+    for (std::int64_t layer = 0; layer < part_.most_chunk_layers(); ++layer) {
+      Layer& l = buffer.layers.emplace_back(shared);
+      make_(l.input, "input", held_ * shape_.width);
+      if (keeps_attention()) make_attention(l);
+      if (keeps_middle()) make_middle(l);
+      if (keeps_gate_up()) make_(l.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
+    }
+    if (part_.head) make_(buffer.last, "last", held_ * shape_.width);
+    return buffer;
+  }
+
+  void make_backward(All& work) {
+    make_(work.dx, "dx", held_ * shape_.width);
+    if constexpr (kOneType) {
+      work.rounded = work.dx;
+    } else {
+      make_(work.rounded, "rounded", held_ * shape_.width);
+    }
+    make_(work.dout, "dout", rows_ * shape_.queries);
+    make_(work.delta, "delta", rows_ * shape_.heads);
+    make_(work.dq, "dq", rows_ * shape_.queries);
+    make_(work.dk, "dk", rows_ * shape_.keys);
+    make_(work.dv, "dv", rows_ * shape_.keys);
+  }
+
+  void make_scratch(All& work) {
+    make_(work.normed, "normed", held_ * shape_.width);
+    make_(work.dnormed, "dnormed", held_ * shape_.width);
+    if (part_.tensor_size > 1) {
+      make_(work.gathered, "gathered", rows_ * shape_.width);
+      make_(work.partial, "partial", rows_ * shape_.width);
+    }
+    make_(work.hidden, "hidden", rows_ * std::max(shape_.ffn, shape_.joined()));
+    make_(work.norm_partials, "norm_partials", norm_partials(held_, shape_.width));
+  }
+
+  void make_head(All& work) {
+    const std::int64_t vocab = shape_.vocab.size();
+    make_(work.rstd_last, "rstd_last", held_);
+    // Equal on all ranks of a tensor group, although their vocabularies may differ by one.
+    work.logit_rows = cost::logit_rows(shape_.widest_vocab, rows_, capacity_.device);
+    make_(work.logits, "logits", work.logit_rows * vocab);
+    if constexpr (kOneType) {
+      work.dlogits = work.logits;
+    } else {
+      make_(work.dlogits, "dlogits", work.logit_rows * vocab);
+    }
+    if (part_.tensor_size > 1) make_(work.statistics, "statistics", 3 * work.logit_rows);
+    make_(work.losses, "losses", 2 * rows_);
+  }
+
+  const ModelPart& part_;
+  PartShape shape_;
+  Capacity capacity_;
+  config::Recompute recompute_;
+  std::int64_t rows_, held_;
+  const Make& make_;
+};
+
+}  // namespace cadenza::model
