@@ -424,7 +424,7 @@ cluster: {{machine: {inputs / "machines/h100.yaml"}}}
 
 def test_8b_on_64_h100_in_other_stacks(tmp_path):
     """Each is named wherever its numbers are shown. Megatron's attention is the fastest and its
-    states are the smallest, without sharing: 2 + 2 + 12 bytes a parameter, and here 2 + 4 + 12."""
+    states are the smallest: 2 + 2 + 12 bytes a parameter, and here 2 + 4 + 12."""
     inputs = harness.ROOT / "inputs"
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsource: a test\nlayer_seconds: 1\n")

@@ -37,6 +37,10 @@ void print_head(const Simulation& simulation) {
                                 : fmt::format("machine {}: {}", machine.name, machine.source);
   spdlog::info("{}: {} on {}; {}", e.name, counted(e.ranks(), "rank"),
                counted(simulation.nodes(), "node"), rates);
+  const config::Software& software = e.cluster.software;
+  if (software != config::Software{}) {
+    spdlog::info("software {}: {}", software.name, software.source);
+  }
 }
 
 void print_results(const SimulationSummary& summary, const TimeTable& table) {
