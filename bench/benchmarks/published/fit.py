@@ -22,8 +22,8 @@ from scipy.optimize import minimize
 
 @dataclass(frozen=True)
 class Constant:
-    """A number of a stack (`software`) or of a machine file, of which the time is linear in
-    `to_linear`: itself, or what it divides."""
+    """A number of a machine file (`block.key`) or of a stack (`key`). The seconds of a step are
+    linear in it or, where `inverse`, in one over it."""
 
     path: str
     inverse: bool = False

@@ -395,11 +395,10 @@ def test_a_step_has_more_microbatches_than_16_bits_count(experiment, tmp_path):
     assert np.array_equal(np.unique(found), np.arange(-1, count))
 
 
-def test_parameter_shards_of_8b_on_64_h100(tmp_path):
-    """Against optimizer shards: 6 bytes a parameter fewer, but for what stays whole, and no
-    gathering of updated weights at the end."""
+def of_8b_on_64_h100(folder):
+    """Path of an experiment with one document of 8192 tokens a microbatch."""
     inputs = harness.ROOT / "inputs"
-    experiment = tmp_path / "experiment.yaml"
+    experiment = folder / "experiment.yaml"
     experiment.write_text(f"""
 model: {{config: {inputs / "models/llama3-8b.json"}}}
 data: {{source: synthetic, max_document: 8192, lengths: {{distribution: constant, median: 8192}}}}
@@ -409,6 +408,13 @@ attention: {{placement: colocated}}
 run: {{dtype: bfloat16, recompute: layer}}
 cluster: {{machine: {inputs / "machines/h100.yaml"}}}
 """)
+    return experiment
+
+
+def test_parameter_shards_of_8b_on_64_h100(tmp_path):
+    """Against optimizer shards: 6 bytes a parameter fewer, but for what stays whole, and no
+    gathering of updated weights at the end."""
+    experiment = of_8b_on_64_h100(tmp_path)
     done = {}
     for shard in ("optimizer", "parameters"):
         words = ["--set", f"parallel.shard={shard}", "--steps", 1, "--format", "json"]
@@ -425,19 +431,9 @@ cluster: {{machine: {inputs / "machines/h100.yaml"}}}
 def test_8b_on_64_h100_in_other_stacks(tmp_path):
     """Each is named wherever its numbers are shown. Megatron's attention is the fastest and its
     states are the smallest: 2 + 2 + 12 bytes a parameter, and here 2 + 4 + 12."""
-    inputs = harness.ROOT / "inputs"
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsource: a test\nlayer_seconds: 1\n")
-    experiment = tmp_path / "experiment.yaml"
-    experiment.write_text(f"""
-model: {{config: {inputs / "models/llama3-8b.json"}}}
-data: {{source: synthetic, max_document: 8192, lengths: {{distribution: constant, median: 8192}}}}
-batch: {{tokens: {64 * 8192}, microbatch: 8192}}
-parallel: {{data: 64}}
-attention: {{placement: colocated}}
-run: {{dtype: bfloat16, recompute: layer}}
-cluster: {{machine: {inputs / "machines/h100.yaml"}}}
-""")
+    experiment = of_8b_on_64_h100(tmp_path)
     done = {}
     for software in ("cadenza", "megatron", "torchtitan", str(mine)):
         words = ["--set", f"cluster.software={software}", "--steps", 1]

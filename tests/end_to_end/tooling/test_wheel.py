@@ -14,6 +14,9 @@ import pytest
 
 import harness
 
+sys.path.insert(0, str(harness.ROOT / "bench"))
+from benchmarks import batch_plan  # noqa: E402
+
 # The C library's parts, which every machine has.
 OF_LIBC = re.compile(r"(linux-vdso|ld-linux.*|libc|libm|libpthread|libdl|librt)\.so")
 MACHINE = harness.ROOT / "inputs/machines/h100.yaml"
@@ -219,23 +222,10 @@ def test_what_does_not_fit_is_a_value_error(planner, lengths, layout, why):
     assert "\n" not in str(caught.value) and "--set" not in str(caught.value)
 
 
-def long_batch(ranks, tokens):
-    """Documents of a long-context corpus, `tokens` on each rank."""
-    random = np.random.default_rng(1)
-    microbatches = []
-    for _ in range(ranks):
-        left, lengths = tokens, []
-        while left > 0:
-            lengths.append(int(min(left, np.clip(random.lognormal(8.5, 1.6), 16, tokens))))
-            left -= lengths[-1]
-        microbatches.append(lengths)
-    return microbatches
-
-
 def test_a_plan_takes_no_time_of_a_step(planner):
     """Processor time: 64 ranks of 128K tokens take 10 ms, here ten times as much and more."""
-    batch = long_batch(64, 131072)
-    layout = {"data": 64, "heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "bfloat16"}
+    batch = batch_plan.batch(64, 131072)
+    layout = {**batch_plan.LAYOUT, "data": 64}
     seconds = []
     for _ in range(5):
         begin = time.process_time()
