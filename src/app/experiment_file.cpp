@@ -25,7 +25,7 @@ void require_executed(const config::Experiment& experiment) {
          "none, optimizer");
   }
   const config::Software& software = experiment.cluster.software;
-  if (software == config::Software{}) return;
+  if (software.is_own()) return;
   fail(ExitCode::usage,
        "cluster.software: found {}, whose steps only plan, simulate and sweep predict; valid here: "
        "cadenza",

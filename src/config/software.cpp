@@ -18,7 +18,7 @@ bool is_path(const std::string& text) {
   return text.find_first_of("./") != std::string::npos;
 }
 
-/// What cluster.software names, and whose keys of `block` come before those of the file.
+/// A stack or a file, and where it was named.
 struct Named {
   std::string name;
   Place place;

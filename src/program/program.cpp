@@ -91,8 +91,7 @@ class Builder {
     add({.operation = Operation::reduce_gradients, .pass = Pass::backward});
     add({.operation = Operation::gradient_norm, .pass = Pass::backward});
     add({.operation = Operation::optimize, .pass = Pass::backward});
-    const bool gathered = step_shape_.shards_parameters || step_shape_.gathers_ahead;
-    if (!step_shape_.shards_optimizer || gathered) return;
+    if (!step_shape_.gathers_after()) return;
     add({.operation = Operation::gather_parameters, .pass = Pass::backward});
   }
 
@@ -242,9 +241,9 @@ class Builder {
     }
     add(with(instruction, Operation::attention_inputs));
     const bool last_half = half == 0;  // the backward pass runs the second half first
-    const bool last =
-        unit.microbatch + 1 == step_shape_.pipeline.microbatches && !step_shape_.sums_late;
-    if (last_half && (last || step_shape_.shards_parameters)) {
+    const bool last = unit.microbatch + 1 == step_shape_.pipeline.microbatches;
+    const bool sums = step_shape_.shards_parameters || (last && !step_shape_.sums_late);
+    if (last_half && sums) {
       add(with(instruction, Operation::reduce_layer));
     }
   }

@@ -52,6 +52,7 @@ std::vector<TimedCollective> Dense::tensor_collectives(const program::Instructio
     timed.push_back({collective, seconds});
     sum += seconds;
   }
+  if (sum == 0) return timed;
   const double exposed = program::exposed_seconds(compute, sum, costs_);
   for (TimedCollective& collective : timed) collective.seconds *= exposed / sum;
   return timed;

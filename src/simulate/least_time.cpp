@@ -197,13 +197,11 @@ double loss_seconds(const config::Experiment& e, Dense& dense, const Costs& cost
   return fastest_seconds(e, dense, costs, loss, rows);
 }
 
-double update_seconds(const config::Experiment& e, Dense& dense) {
+double update_seconds(const program::StepShape& step_shape, Dense& dense) {
   Instruction optimize;
   optimize.operation = Operation::optimize;
   double seconds = dense.time(optimize, 0, 0).compute;
-  const bool after =
-      e.parallel.shard == config::Shard::optimizer && !e.cluster.software.overlaps_gathers;
-  if (after) seconds += dense.gather_parameters(0);
+  if (step_shape.gathers_after()) seconds += dense.gather_parameters(0);
   return seconds;
 }
 
@@ -281,7 +279,7 @@ double LeastTime::seconds(const config::Experiment& experiment) const {
   }
   const double passes = first_gather_seconds(step_shape, dense) +
                         std::max(trainers, servers_seconds(e)) + dense.gradient_sum(0, 0).seconds;
-  return std::max(passes, link_seconds(step_shape, dense)) + update_seconds(e, dense);
+  return std::max(passes, link_seconds(step_shape, dense)) + update_seconds(step_shape, dense);
 }
 
 std::vector<double> LeastTime::attention() const {

@@ -52,6 +52,8 @@ struct Software {
   std::int64_t reserved = 0;  ///< bytes of a rank for libraries: CUDA, NCCL, workspaces
   friend bool operator==(const Software&, const Software&) = default;
 
+  /// Whether it is this program.
+  bool is_own() const { return *this == Software{}; }
   /// Whether `kept` says what activations take.
   bool says_kept() const { return kept != KeptBytes{}; }
 };

@@ -36,7 +36,7 @@ enum class Operation : std::uint8_t {
   attention_outputs,  ///< output projection, feed-forward (backward: their gradients)
   loss,               ///< final norm, logits, loss and its gradient
   embed_gradient,
-  gather_layer,       ///< parameter shards: starts to gather a layer's parameters (-1: all others)
+  gather_layer,       ///< shards: starts to gather a layer's parameters (-1: all others)
   wait_layer,         ///< waits for the parameters of a layer
   reduce_layer,       ///< starts the sum of a layer's gradients over ranks that hold the same part
   reduce_gradients,   ///< sums the other gradients and completes all sums
@@ -114,7 +114,7 @@ enum class Actor : std::uint8_t {
   trainer,   ///< the model, pipeline messages, gradients and the update
   exchange,  ///< messages and tasks of attention
   index,     ///< the index of sparse attention
-  nobody,    ///< the simulator alone knows it
+  nobody,    ///< the simulator alone runs it
 };
 
 /// The ranks that meet in an operation.

@@ -94,6 +94,8 @@ struct StepShape {
   bool gathers_ahead = false;      ///< updated parameters, beside the first forward pass
   bool sums_late = false;          ///< gradients, after the backward passes
   bool evaluates = false;          ///< forward passes only
+  /// Whether updated parameters are gathered at the end of the step.
+  bool gathers_after() const { return shards_optimizer && !shards_parameters && !gathers_ahead; }
   /// The layers of the model in a chunk of a stage.
   const Range& chunk_layers(int stage, int chunk) const {
     return parts[static_cast<std::size_t>(chunk * pipeline.stages + stage)];

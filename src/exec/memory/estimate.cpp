@@ -116,14 +116,12 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   }
   if (e.run.device == config::DeviceKind::cuda) memory.other = kProductWorkspace;
   memory.other += software.reserved;
-  memory.parameters += memory.gradients;
   StoredElements stored = stored_elements(step_shape, table, owned);
   if (step_shape.evaluates) stored.gradients = owned = 0;
-  const std::int64_t gradients =
-      stored.gradients * config::bytes_of(software.gradients, e.run.dtype);
-  memory.gradients += gradients;
+  memory.gradients += stored.gradients * config::bytes_of(software.gradients, e.run.dtype);
   memory.optimizer += model::optimizer_bytes(e.run.dtype, owned);
-  memory.parameters += gradients + model::parameter_bytes(e.run.dtype, stored.weights, 0, owned);
+  memory.parameters += stored.weights * config::element_bytes(e.run.dtype).element +
+                       memory.gradients + memory.optimizer;
   memory.activations +=
       software.says_kept()
           ? kept_bytes(e, part, program, rows)

@@ -124,12 +124,6 @@ std::int64_t parameter_elements(const config::Model& m) {
   return make_parameter_table(m, whole_model(m)).elements;
 }
 
-std::int64_t parameter_bytes(config::Dtype dtype, std::int64_t weights, std::int64_t gradients,
-                             std::int64_t owned) {
-  const auto [real, sum] = config::element_bytes(dtype);
-  return weights * real + gradients * sum + optimizer_bytes(dtype, owned);
-}
-
 std::int64_t optimizer_bytes(config::Dtype dtype, std::int64_t owned) {
   const auto [real, sum] = config::element_bytes(dtype);
   return owned * (real == sum ? 2 : 3) * sum;  // two moments, and masters of rounded weights

@@ -68,8 +68,9 @@ void expect_allocated(const Case& c, config::Dtype dtype) {
   const ParameterTable table = make_parameter_table(c.model, c.part);
   const std::vector<Range> owned = {{0, 1}, {3, table.elements / 2}};
   auto parameters = make_parameters<Real>(c.model, c.part, 1, ledger, owned);
+  const auto [real, sum] = config::element_bytes(dtype);  // of weights, of gradients
   EXPECT_EQ(ledger.total(),
-            parameter_bytes(dtype, table.elements, table.elements, 1 + table.elements / 2 - 3));
+            table.elements * (real + sum) + optimizer_bytes(dtype, 1 + table.elements / 2 - 3));
   Llama<Real> llama(c.model, c.part, c.capacity, c.recompute, {}, parameters, nullptr, ledger);
   EXPECT_EQ(ledger.current(MemoryKind::activations),
             activation_bytes(c.model, c.part, c.capacity, c.recompute, dtype));

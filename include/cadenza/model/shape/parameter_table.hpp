@@ -61,11 +61,7 @@ std::vector<Range> all_elements(const ParameterTable& table);
 /// Number of elements of all parameters of the model.
 std::int64_t parameter_elements(const config::Model& model);
 
-/// Bytes of so many elements of weights, of gradients, and of masters and moments (`owned`), in a
-/// run of this type.
-std::int64_t parameter_bytes(config::Dtype dtype, std::int64_t weights, std::int64_t gradients,
-                             std::int64_t owned);
-/// The masters' and moments' part of them.
+/// Bytes of the masters and moments of so many elements, in a run of this type.
 std::int64_t optimizer_bytes(config::Dtype dtype, std::int64_t owned);
 
 }  // namespace cadenza::model

@@ -89,7 +89,7 @@ std::string machine_text(const config::Cluster& cluster, const config::Machine& 
   const std::string rates = cluster.machine.empty()
                                 ? cost::nominal_rates()
                                 : fmt::format("machine {} ({})", machine.name, cluster.machine);
-  if (cluster.software == config::Software{}) return rates;
+  if (cluster.software.is_own()) return rates;
   return fmt::format("{}, software {}", rates, cluster.software.name);
 }
 

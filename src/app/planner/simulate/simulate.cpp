@@ -38,7 +38,7 @@ void print_head(const Simulation& simulation) {
   spdlog::info("{}: {} on {}; {}", e.name, counted(e.ranks(), "rank"),
                counted(simulation.nodes(), "node"), rates);
   const config::Software& software = e.cluster.software;
-  if (software != config::Software{}) {
+  if (!software.is_own()) {
     spdlog::info("software {}: {}", software.name, software.source);
   }
 }
