@@ -12,8 +12,8 @@ constexpr const char* kDescription =
     "cadenza train inputs/quickstart.yaml --output runs/first\n  cadenza train "
     "inputs/quickstart.yaml --dry-run\n  cadenza plan inputs/quickstart.yaml --format json\n  "
     "cadenza simulate inputs/quickstart.yaml --set parallel.data=64 --set batch.tokens=524288\n  "
-    "cadenza simulate inputs/clusters/what_to_run.yaml --steps 1   (which layout and placement?)\n "
-    " cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n  mpirun -n 2 cadenza attend "
+    "cadenza advise --model llama2-13b --machine h100 --devices 64   (what should I run?)\n  "
+    "cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n  mpirun -n 2 cadenza attend "
     "experiment.yaml --input qkv.h5 --output out.h5\n";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 out of memory or internal error, 2 usage or configuration, 3 data "
@@ -134,7 +134,7 @@ Program whole_program() {
   return {kDescription,
           kFooter,
           {add_train, add_evaluate, add_attend, add_sweep, add_plan_with_index,
-           add_simulate_with_files, add_calibrate}};
+           add_simulate_with_files, add_advise, add_calibrate}};
 }
 
 }  // namespace cadenza::app

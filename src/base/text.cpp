@@ -163,6 +163,17 @@ std::string rank_table(std::string_view header, const std::vector<std::string>& 
   return text;
 }
 
+std::vector<std::string> input_names(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code missing;
+  const std::filesystem::path path = found("inputs/" + folder);
+  for (const auto& file : std::filesystem::directory_iterator(path, missing)) {
+    names.push_back(file.path().stem().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 std::string read_text(const std::string& path, const TextFile& expected) {
   const auto reason = [] { return std::generic_category().message(errno); };
   const Descriptor file(found(path));

@@ -2,6 +2,8 @@
 #include "cadenza/simulate/simulator.hpp"
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "cadenza/base/error.hpp"
 #include "simulate/clock.hpp"
@@ -40,11 +42,30 @@ std::vector<std::string> faults(const config::Experiment& experiment,
   return clock.faults();
 }
 
+namespace {
+
+/// Whether what varies is the same for all ranks of every tensor group: such ranks are slow
+/// together.
+bool varies_within_groups(config::Cluster cluster, Rank tensor) {
+  std::map<Rank, std::vector<double>> slow;  // by group
+  for (const auto& [rank, share] : cluster.slow_ranks) {
+    slow[static_cast<Rank>(rank) / tensor].push_back(share);
+  }
+  cluster.slow_ranks.clear();
+  return cluster.varies() || std::ranges::any_of(slow, [&](const auto& group) {
+           const std::vector<double>& shares = group.second;
+           return std::ssize(shares) != tensor ||
+                  std::ranges::count(shares, shares.front()) != tensor;
+         });
+}
+
+}  // namespace
+
 bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
                         const Costs& costs) {
   const Rank tensor = layout.tensor();
   if (tensor == 1) return true;
-  if (experiment.cluster.varies()) return false;
+  if (varies_within_groups(experiment.cluster, tensor)) return false;
   if (costs.node_of(0) == costs.node_of(layout.ranks() - 1)) return true;
   for (Rank rank = 1; rank < layout.ranks(); ++rank) {
     const bool first = rank % tensor == 0;

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.published import judge, rows, runs
+from benchmarks.published import checked, judge, rows, runs
 from benchmarks.published.runs import Simulated
 from lib import options, tables
 from lib.host import ROOT
@@ -35,6 +35,8 @@ def main() -> None:
         return
     steps = list(runs.simulate_all(taken, chosen.program, chosen.jobs))
     _write(chosen.output, steps)
+    if chosen.checked:
+        checked.write(chosen.checked, steps)
     _report(steps)
     print(f"\nAll rows: {chosen.output}")
 
@@ -46,6 +48,8 @@ def _parse(classes: list[str]) -> argparse.Namespace:
                         metavar="ID,...", help="those whose id begins so")
     parser.add_argument("--fit", action="store_true",
                         help="fit the constants again, each group left out in turn")
+    parser.add_argument("--checked", type=Path, metavar="FILE",
+                        help="of all rows: what cadenza advise reads, inputs/checked.json")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="simulations at a time")
     parser.add_argument("--output", type=Path, default=ROOT / "build/bench-published.csv",
                         metavar="FILE", help="a line for each row")

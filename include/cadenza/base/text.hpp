@@ -47,6 +47,10 @@ struct TextFile {
 /// @throws Error(expected.code): it cannot be read, is empty or holds more than `expected.most`.
 std::string read_text(const std::string& path, const TextFile& expected);
 
+/// The names, without extension and sorted, of the files of a folder of inputs/, here or installed
+/// with the program; empty where there is none.
+std::vector<std::string> input_names(const std::string& folder);
+
 // --- Suggestions for misspelt words ---
 
 /// The candidate that was probably meant by `word`: the one that other programs call so, else the

@@ -111,8 +111,8 @@ std::vector<std::string> faults(const config::Experiment& experiment,
 // --- Ranks of a tensor group that a simulation has to follow ---
 
 /// Whether all ranks of a tensor group do the same at the same time, so that tensor coordinate 0
-/// can stand for them: the cluster does not vary, and each rank has the same neighbours and adapter
-/// share as tensor coordinate 0.
+/// can stand for them: the cluster does not vary, or slow ranks are whole groups; and each rank has
+/// the same neighbours and adapter share as tensor coordinate 0.
 bool tensor_ranks_alike(const config::Experiment& experiment, const program::Layout& layout,
                         const Costs& costs);
 

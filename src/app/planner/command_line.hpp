@@ -15,22 +15,34 @@ class App;
 
 namespace cadenza::app {
 
-enum class Command { train, evaluate, attend, plan, simulate, sweep, calibrate };
+enum class Command { train, evaluate, attend, plan, simulate, advise, sweep, calibrate };
+
+/// What `cadenza advise` is asked about.
+struct Question {
+  std::string model;    ///< a name in inputs/models, or the path of a config.json
+  std::string machine;  ///< a name in inputs/machines, or a path
+  std::int64_t devices = 0;
+  std::string lengths = "pretrain";  ///< of documents: a name in inputs/lengths, or a path
+  std::int64_t sequence = 131072;    ///< tokens of a microbatch and of the longest document
+  std::int64_t tokens = 0;           ///< of a step; 0: 16384 a device, at least a sequence
+  std::string software = "cadenza";  ///< cluster.software
+};
 
 struct CommandLine {
   Command command = Command::train;
   std::string experiment;              ///< path of the YAML; sweep: of the sweep
   std::vector<std::string> overrides;  ///< --set key.path=value
-  std::string output;    ///< train, evaluate, simulate, sweep: folder; attend, calibrate: file
-  bool force = false;    ///< attend, calibrate: `output` may be any file
-  std::string from;      ///< train, evaluate: checkpoint or folder; train: empty: step 0
-  bool dry_run = false;  ///< train
-  std::string input;     ///< attend
-  std::string index;     ///< attend, plan: file with the index of sparse attention
-  std::string format = "table";  ///< evaluate, plan, simulate
+  std::string output;            ///< train, evaluate, simulate, advise, sweep: folder; others: file
+  bool force = false;            ///< attend, calibrate: `output` may be any file
+  std::string from;              ///< train, evaluate: checkpoint or folder; train: empty: step 0
+  bool dry_run = false;          ///< train
+  std::string input;             ///< attend
+  std::string index;             ///< attend, plan: file with the index of sparse attention
+  std::string format = "table";  ///< evaluate, plan, simulate, advise
   std::int64_t step = 0;         ///< plan; simulate: the first
   std::int64_t steps = 0;        ///< simulate, sweep; 0: the file's number
   std::string trace;             ///< simulate: none, summary, full; empty: depends on `output`
+  Question question;             ///< advise
   Detail detail = Detail::usual;
 };
 

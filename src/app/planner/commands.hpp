@@ -42,6 +42,9 @@ using MakeSimulationFiles = std::unique_ptr<SimulationFiles> (*)(const Simulatio
 /// @param make_files  null: the program has no --output
 void simulate(const CommandLine& line, MakeSimulationFiles make_files);
 
+/// Answers what to run for a model on a cluster (advise/advice.hpp). One process.
+void advise(const CommandLine& line);
+
 /// Makes the process safe to fail, parses its command line and sets up logging. @return nothing if
 /// there is nothing to run; `exit_code` is then the program's
 std::optional<CommandLine> begin_program(int argc, char** argv, const Program& program,

@@ -96,4 +96,54 @@ CLI::App* add_simulate(CLI::App& app, CommandLine& line) {
   return simulate;
 }
 
+void add_advise(CLI::App& app, CommandLine& line) {
+  CLI::App* advise = app.add_subcommand(
+      "advise",
+      "What should I run? Searches the layout and placement for a model on a cluster, says what "
+      "CAD gains on your lengths and how that changes, and what to type, in Cadenza, Megatron-LM "
+      "and torchtitan (no MPI needed; about a minute; docs/what_to_run.md)");
+  Question& asked = line.question;
+  advise
+      ->add_option("--model", asked.model,
+                   "A model of inputs/models, such as llama3-70b, or the path of a Hugging Face "
+                   "config.json")
+      ->required()
+      ->check(a_name());
+  advise
+      ->add_option("--machine", asked.machine,
+                   "A machine of inputs/machines, such as h100, or the path of a machine file, of "
+                   "data-sheet numbers or by cadenza calibrate (docs/machine.md)")
+      ->required()
+      ->check(a_name());
+  advise->add_option("--devices", asked.devices, "Devices, such as GPUs")
+      ->required()
+      ->check(integer_from(1, 1 << 17));
+  advise
+      ->add_option("--lengths", asked.lengths,
+                   "Lengths of your documents: lengths of inputs/lengths, such as pretrain; a JSON "
+                   "list of [length, count]; a text file with a length a line; or tokens "
+                   "(.bin, .npy; with --set data.document_end=TOKEN)")
+      ->check(a_name())
+      ->capture_default_str();
+  advise->add_option("--sequence", asked.sequence, "Tokens of a sequence; longer documents are cut")
+      ->check(integer_from(2))
+      ->capture_default_str();
+  advise
+      ->add_option("--tokens", asked.tokens,
+                   "Tokens of a step over all devices (default: about 16384 a device)")
+      ->check(integer_from(1));
+  advise
+      ->add_option("--software", asked.software,
+                   "What trains: cadenza, megatron, torchtitan, another of inputs/software, or a "
+                   "path (docs/software.md)")
+      ->check(a_name())
+      ->capture_default_str();
+  add_set(*advise, line);
+  add_format(*advise, line, "table; json, all results for other programs (docs/what_to_run.md)");
+  add_output(*advise, line,
+             "Folder for the page (advice.html), advice.json, the experiment and files for other "
+             "stacks; default: none is written");
+  advise->callback([&line] { line.command = Command::advise; });
+}
+
 }  // namespace cadenza::app

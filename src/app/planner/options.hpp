@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that several commands have, what their values may be, and the options of plan and
-// simulate that need no HDF5.
+// Options that several commands have, what their values may be, and the options of the
+// commands that need no HDF5.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -30,5 +30,6 @@ void add_common(CLI::App& app, CommandLine& line);
 
 CLI::App* add_plan(CLI::App& app, CommandLine& line);
 CLI::App* add_simulate(CLI::App& app, CommandLine& line);
+void add_advise(CLI::App& app, CommandLine& line);
 
 }  // namespace cadenza::app

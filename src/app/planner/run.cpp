@@ -45,17 +45,18 @@ int run_planner(int argc, char** argv) {
   const Program program{
       "Cadenza's planner and simulator: which rank computes which attention, how long a training "
       "step takes,\nand which layout and placement to run. Training needs a build from source.\n\n"
-      "  cadenza simulate inputs/clusters/what_to_run.yaml --steps 1   (which layout and "
-      "placement?)\n  cadenza plan inputs/placements/cad.yaml --format json\n",
+      "  cadenza advise --model llama2-13b --machine h100 --devices 64   (what should I run?)\n"
+      "  cadenza plan inputs/placements/cad.yaml --format json\n",
       "Paths that begin with inputs/ and are not here lead to files that come with the "
       "program.\nExit codes: 0 ok, 1 out of memory or internal error, 2 usage or configuration, 3 "
       "data or file.",
       {[](CLI::App& app, CommandLine& line) { add_plan(app, line); },
-       [](CLI::App& app, CommandLine& line) { add_simulate(app, line); }}};
+       [](CLI::App& app, CommandLine& line) { add_simulate(app, line); }, add_advise}};
   int exit_code = 0;
   const auto line = begin_program(argc, argv, program, exit_code);
   if (!line) return exit_code;
   if (line->command == Command::plan) return in_one_process([&] { print_plan(*line, nullptr); });
+  if (line->command == Command::advise) return in_one_process([&] { advise(*line); });
   return in_one_process([&] { simulate(*line, nullptr); });
 }
 

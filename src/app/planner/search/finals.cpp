@@ -43,15 +43,6 @@ struct Finalist {
   double mean() const { return total(seconds.size()) / static_cast<double>(seconds.size()); }
 };
 
-/// Quantile 0.975 of Student's distribution (its expansion around the normal one; within 1 % from 3
-/// degrees on).
-double student(double degrees) {
-  constexpr double z = 1.959964;
-  const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
-  return z + (z3 + z) / (4 * degrees) + (5 * z5 + 16 * z3 + 3 * z) / (96 * degrees * degrees) +
-         (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * std::pow(degrees, 3));
-}
-
 StepParts operator+(StepParts a, const StepParts& b) {
   return {a.attention + b.attention, a.imbalance + b.imbalance, a.dense + b.dense,
           a.exposed + b.exposed};
@@ -210,6 +201,13 @@ class Contest {
 };
 
 }  // namespace
+
+double student(double degrees) {
+  constexpr double z = 1.959964;
+  const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
+  return z + (z3 + z) / (4 * degrees) + (5 * z5 + 16 * z3 + 3 * z) / (96 * degrees * degrees) +
+         (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * std::pow(degrees, 3));
+}
 
 StepRatio ratio_of(std::span<const double> longer, std::span<const double> shorter) {
   const std::size_t steps = std::min(longer.size(), shorter.size());

@@ -17,6 +17,10 @@
 
 namespace cadenza::app {
 
+/// Quantile 0.975 of Student's distribution (its expansion around the normal one; within 1 % from 3
+/// degrees on).
+double student(double degrees);
+
 /// How much longer one takes than the other over equal steps: the ratio of their times, and its 95
 /// % interval by what differs from step to step (a ratio estimate of paired samples; Cochran,
 /// Sampling Techniques, 1977, section 6.4). Of fewer than 4 steps the interval is not known.

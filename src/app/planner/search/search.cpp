@@ -22,6 +22,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/simulate/least_time.hpp"
 #include "cadenza/simulate/simulator.hpp"
 
@@ -130,8 +131,12 @@ class Search {
     progress_->finish();
     if (ranked_.empty()) refuse();
     const SearchReport found = report();
-    return {
-        ranked_.front().candidate.to_run(run_), describe(found), {}, simulated_, considered(found)};
+    return {ranked_.front().candidate.to_run(run_),
+            describe(found),
+            {},
+            simulated_,
+            considered(found),
+            cad_};
   }
 
  private:
@@ -413,8 +418,9 @@ class Search {
   }
 
   SearchReport report() const {
-    SearchReport found{given_, machine_, limit_, groups_.size(), 0, ranked_, cad_, large_, {}};
+    SearchReport found{given_, machine_, limit_, groups_.size(), 0, 0, ranked_, cad_, large_, {}};
     found.tokens = static_cast<double>(batch_.tokens());
+    found.model_flops = cost::model_flops(given_.model, given_.attention.mask(), batch_.lengths());
     for (const Group& group : groups_) {
       const bool simulated = std::ranges::any_of(
           group.variants, [](const Judged& judged) { return judged.seconds > 0; });
@@ -464,7 +470,7 @@ class Search {
 
 Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,
                      const config::Machine& machine, bool progress) {
-  Choice choice{experiment, "", {}, 0, {}};
+  Choice choice{experiment, "", {}, 0, {}, {}};
   if (experiment.attention.placement == config::PlacementKind::automatic) {
     choice = Search(experiment, packer, machine, progress).run();
   }

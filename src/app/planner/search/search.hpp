@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,15 +36,36 @@ Decisions decide(const config::Experiment& experiment, const data::Packer& packe
 
 // `attention.placement: auto`: a search over layouts, placements and ways to save memory.
 
+/// A step in parts that add up to it, in seconds, means over the ranks.
+struct StepParts {
+  double attention = 0;
+  double imbalance = 0;  ///< attention of the busiest rank beyond the mean
+  double dense = 0;      ///< all other computation
+  double exposed = 0;    ///< the rest: messages, collectives, pipeline bubbles
+};
+
+/// How much longer one candidate takes than another, over so many equal steps; 95 % interval.
+struct StepRatio {
+  double value = 1;
+  double low = 0;
+  double high = std::numeric_limits<double>::infinity();  ///< infinite: it is not known
+  int steps = 1;
+};
+
 /// A candidate and what became of it.
 struct Considered {
   Candidate candidate;
   std::string status;  ///< simulated, estimated, excluded, not tried
-  std::string why;     ///< it is not simulated in full
+  std::string why;     ///< it is not simulated in full, or slower than the best
   double seconds = 0;  ///< of a step, simulated (mean) or estimated; 0: neither
   int steps = 0;       ///< that were simulated
   double bound_seconds = 0;
   std::int64_t bytes = 0;  ///< of the fullest rank, simulated or estimated; 0: neither
+  // Where it was simulated:
+  StepParts parts;
+  double attention_imbalance = 1;
+  double utilization = 0;  ///< model FLOPs over those of the machine's peak; 0: not known
+  double work = 0;         ///< that simulating a step takes, as kMostWork counts it
 };
 
 struct Choice {
@@ -52,6 +75,7 @@ struct Choice {
   std::vector<std::string> decisions;  ///< what else was auto, with reasons (decisions.hpp)
   int simulated = 0;                   ///< whole steps that the search ran a clock for
   std::vector<Considered> considered;
+  std::optional<StepRatio> cad;  ///< the best without cad over the best with it, where known
 };
 
 /// With placement auto: of all candidates (candidates.hpp) that fit into run.memory or, where that

@@ -80,13 +80,22 @@ std::string loses_by(const Judged& loser, const Judged& best) {
                      format_duration(std::max(0.0, more(most))));
 }
 
+/// Model FLOPs over those of the machine's peak; 0: it is not known.
+double utilization(const SearchReport& report, const Judged& j) {
+  const double peak =
+      report.machine.peak_flops_per_second * static_cast<double>(report.given.ranks());
+  return peak > 0 ? report.model_flops / (j.seconds * peak) : 0;
+}
+
 void add_simulated(std::string& text, const SearchReport& report, std::size_t i) {
   const Judged& j = report.ranked[i];
   const Judged& best = report.ranked.front();
   text += row(fmt::format("{}", i + 1), j, step_text(j.seconds));
-  text += fmt::format("{:>6}{} tokens/s, imbalance {:.2f}; {}\n", "",
-                      format_count(report.tokens / j.seconds), j.attention_imbalance,
-                      i == 0 ? "chosen" : loses_by(j, best));
+  const double used = utilization(report, j);
+  text += fmt::format("{:>6}{} tokens/s, {}imbalance {:.2f}; {}\n", "",
+                      format_count(report.tokens / j.seconds),
+                      used > 0 ? fmt::format("MFU {:.0f} %, ", 100 * used) : "",
+                      j.attention_imbalance, i == 0 ? "chosen" : loses_by(j, best));
 }
 
 /// The best ones, and the best with cad and the best without, wherever they stand.
@@ -288,15 +297,24 @@ std::string describe(const SearchReport& report) {
 std::vector<Considered> considered(const SearchReport& report) {
   std::vector<Considered> all;
   for (const Judged& j : report.ranked) {
-    all.push_back({j.candidate, "simulated", "", j.seconds, j.steps, j.bound, j.bytes});
+    const bool first = &j == &report.ranked.front();
+    all.push_back({j.candidate, "simulated", first ? "" : loses_by(j, report.ranked.front()),
+                   j.seconds, j.steps, j.bound, j.bytes, j.parts, j.attention_imbalance,
+                   utilization(report, j), j.work});
   }
   for (const Judged& j : report.others) {
     const bool estimated = only_estimated(j);
     const char* status = estimated                       ? "estimated"
                          : j.outcome == Outcome::untried ? "not tried"
                                                          : "excluded";
-    all.push_back({j.candidate, status, why(j, report), estimated ? j.expected : 0.0, 0, j.bound,
-                   estimated || j.outcome == Outcome::too_large ? j.bytes : 0});
+    all.push_back({j.candidate,
+                   status,
+                   why(j, report),
+                   estimated ? j.expected : 0.0,
+                   0,
+                   j.bound,
+                   estimated || j.outcome == Outcome::too_large ? j.bytes : 0,
+                   {}});
   }
   return all;
 }

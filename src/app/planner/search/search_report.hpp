@@ -2,7 +2,6 @@
 // What placement auto says of its search.
 #pragma once
 
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,14 +13,6 @@
 #include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
-
-/// A step in parts that add up to it, in seconds, means over the ranks.
-struct StepParts {
-  double attention = 0;
-  double imbalance = 0;  ///< attention of the busiest rank beyond the mean
-  double dense = 0;      ///< all other computation
-  double exposed = 0;    ///< the rest: messages, collectives, pipeline bubbles
-};
 
 /// What became of a candidate.
 enum class Outcome {
@@ -53,20 +44,13 @@ struct Judged {
 StepParts parts_of(const simulate::Result& step);
 double imbalance_of(const config::Experiment& e, const simulate::Result& step);
 
-/// How much longer one candidate takes than another, over so many equal steps; 95 % interval.
-struct StepRatio {
-  double value = 1;
-  double low = 0;
-  double high = std::numeric_limits<double>::infinity();  ///< infinite: it is not known
-  int steps = 1;
-};
-
 struct SearchReport {
   const config::Experiment& given;
   const config::Machine& machine;
   std::int64_t limit = 0;  ///< bytes of a rank; 0: not known
   std::size_t arrangements = 0;
   double tokens = 0;             ///< of the step
+  double model_flops = 0;        ///< of the step
   std::vector<Judged> ranked;    ///< simulated, best first
   std::optional<StepRatio> cad;  ///< the best without cad over the best with it
   std::vector<Judged> too_large;

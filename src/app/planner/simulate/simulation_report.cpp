@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "app/planner/search/search_json.hpp"
 #include "cadenza/base/text.hpp"
-#include "cadenza/config/load.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -183,32 +183,6 @@ Json memory_of(const MemoryVerdict& memory) {
           {"beyond", memory.beyond}};
 }
 
-/// What placement auto looked at; null where there is no number.
-Json search_of(const std::vector<Considered>& considered) {
-  const auto number = [](auto value) { return value > 0 ? Json(value) : Json(); };
-  Json rows = Json::array();
-  for (const Considered& one : considered) {
-    const config::Parallel& p = one.candidate.parallel;
-    rows.push_back({{"data", p.data},
-                    {"pipeline", p.pipeline},
-                    {"chunks", p.chunks},
-                    {"tensor", p.tensor},
-                    {"context", p.context},
-                    {"servers", one.candidate.attention.servers},
-                    {"mixed", one.candidate.attention.mixed},
-                    {"placement", placement_text(one.candidate.attention)},
-                    {"recompute", config::word_of(one.candidate.recompute)},
-                    {"shard", config::word_of(p.shard)},
-                    {"status", one.status},
-                    {"why", one.why},
-                    {"seconds", number(one.seconds)},
-                    {"steps", one.steps},
-                    {"bound_seconds", one.bound_seconds},
-                    {"bytes", number(one.bytes)}});
-  }
-  return rows;
-}
-
 }  // namespace
 
 std::string to_json(const Simulation& simulation, const SimulationSummary& s,
@@ -231,7 +205,7 @@ std::string to_json(const Simulation& simulation, const SimulationSummary& s,
                {"parts", parts_of(table, s.seconds)},
                {"memory", memory_of(s.memory)},
                {"notes", s.notes}};
-  if (!simulation.considered().empty()) json["search"] = search_of(simulation.considered());
+  if (!simulation.considered().empty()) json["search"] = search_json(simulation.considered());
   if (!folder.empty()) json["output"] = folder;
   return json.dump(2);
 }

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/planner/advise/advice.hpp"
+#include "cadenza/base/text.hpp"
+#include "cadenza/config/load.hpp"
+
+namespace cadenza::app {
+namespace {
+
+/// "128K", "850": counts of tokens.
+std::string tokens_text(double tokens) {
+  constexpr double kKibi = 1024;
+  const double kibi = tokens / kKibi;
+  if (kibi >= 1 && kibi < kKibi && kibi == std::floor(kibi)) return fmt::format("{:.0f}K", kibi);
+  return tokens < 10000 ? fmt::format("{:.0f}", tokens) : format_count(tokens);
+}
+
+std::string seconds_text(double seconds) {
+  return seconds >= 1 && seconds < 10 ? fmt::format("{:.2f} s", seconds) : format_duration(seconds);
+}
+
+std::string section(const char* title) {
+  return fmt::format("\n== {} ==\n", title);
+}
+
+std::string lines_of(const std::vector<std::string>& lines, const char* indent = "  ") {
+  std::string text;
+  for (const std::string& line : lines) text += fmt::format("{}{}\n", indent, line);
+  return text;
+}
+
+std::string bins_text(const Documents& documents) {
+  std::string text =
+      fmt::format("  {:>8} {:>10} {:>8} {:>10}\n", "tokens", "documents", "tokens", "attention");
+  for (const LengthBin& bin : documents.bins) {
+    text += fmt::format("  {:>8} {:>8.1f} % {:>6.1f} % {:>8.1f} %\n",
+                        "< " + tokens_text(static_cast<double>(bin.to)), 100 * bin.documents,
+                        100 * bin.tokens, 100 * bin.attention);
+  }
+  return text;
+}
+
+std::string scenarios_text(const std::vector<Scenario>& scenarios) {
+  std::string text =
+      fmt::format("  {:<36} {:>12} {:>12}  {}\n", "", "cad", "without", "cad is as fast");
+  for (const Scenario& one : scenarios) {
+    text += fmt::format("  {:<36} {:>12} {:>12}  {}\n", one.what, outlook_text(one.with),
+                        outlook_text(one.without), one.cad ? ratio_text(*one.cad) : "");
+  }
+  return text;
+}
+
+std::string instructions_text(const Advice& advice) {
+  std::string text;
+  for (const Instruction& one : advice.instructions) {
+    const Recipe& recipe = one.recipe;
+    text += fmt::format("\n{} ({}):\n", recipe.stack, row_text(advice, one));
+    const bool own = &one == &advice.instructions.front();
+    std::string body = own ? to_submit(advice) : recipe.text;
+    for (std::size_t begin = 0; begin < body.size();) {
+      const std::size_t end = std::min(body.find('\n', begin), body.size());
+      text += fmt::format("    {}\n", body.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    for (const std::string& line : recipe.missing) {
+      text += fmt::format("  no equivalent: {}\n", line);
+    }
+    for (const std::string& line : recipe.notes) text += fmt::format("  note: {}\n", line);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string question_text(const Advice& advice) {
+  const config::Experiment& e = advice.asked;
+  std::string text = fmt::format("{} on {} {}, sequences of {} tokens, {} tokens a step",
+                                 advice.question.model, e.ranks(), advice.machine.name,
+                                 tokens_text(static_cast<double>(e.batch.microbatch)),
+                                 tokens_text(static_cast<double>(e.batch.tokens)));
+  return text + fmt::format(", as {}", e.cluster.software.name);
+}
+
+std::string answer_text(const Advice& advice) {
+  const Considered& first = advice.choice.considered.front();
+  std::string text =
+      fmt::format("The fastest is {}, {}: {} a step, {} tokens/s", layout_text(first.candidate),
+                  placement_text(first.candidate.attention), seconds_text(first.seconds),
+                  format_count(advice.documents.tokens / first.seconds));
+  if (first.utilization > 0) text += fmt::format(", MFU {:.0f} %", 100 * first.utilization);
+  return text + ".";
+}
+
+std::string cad_text(const Advice& advice) {
+  const auto& cad = advice.choice.cad;
+  if (!cad) {
+    return "What CAD gains is not known: the search simulated no layout with it, or none without.";
+  }
+  std::string text = fmt::format("CAD is {} as fast as the best without it.", ratio_text(*cad));
+  if (std::isinf(cad->high)) return text + " Too few steps for an interval.";
+  if (cad->low > 1) return text + " It pays here.";
+  if (cad->high < 1) return text + " It does not pay here.";
+  return text + " No difference is certain.";
+}
+
+std::string pays_text(const std::vector<Scenario>& scenarios) {
+  std::vector<std::string> pays, not_sure, loses;
+  for (const Scenario& one : scenarios) {
+    if (!one.cad) continue;
+    const StepRatio& ratio = *one.cad;
+    (ratio.low > 1 ? pays : ratio.high < 1 ? loses : not_sure).push_back(one.what);
+  }
+  std::string text;
+  const auto add = [&](const char* what, const std::vector<std::string>& where) {
+    if (where.empty()) return;
+    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", what, fmt::join(where, "; "));
+  };
+  add("These two layouts say that CAD pays", pays);
+  add(text.empty() ? "These two layouts say that CAD does not pay" : "It does not", loses);
+  add("No difference is certain", not_sure);
+  return text;
+}
+
+std::vector<std::string> documents_text(const Documents& d) {
+  return {
+      fmt::format("{} documents in {} steps: median {} tokens, mean {}, 99 % up to {}, longest {}",
+                  d.count, d.steps, tokens_text(static_cast<double>(d.median)), tokens_text(d.mean),
+                  tokens_text(static_cast<double>(d.percentile_99)),
+                  tokens_text(static_cast<double>(d.longest))),
+      fmt::format("core attention is {:.0f} % of the model's FLOPs",
+                  100 * d.attention_flops / d.model_flops),
+      fmt::format("the sequence with most attention of a step has {:.2f} x the mean", d.imbalance)};
+}
+
+std::string ratio_text(const StepRatio& ratio) {
+  if (std::isinf(ratio.high))
+    return fmt::format("{:.2f} x ({})", ratio.value, counted(ratio.steps, "step"));
+  return fmt::format("{:.2f} x ({:.2f} to {:.2f})", ratio.value, ratio.low, ratio.high);
+}
+
+std::string outlook_text(const Outlook& outlook) {
+  if (outlook.seconds == 0) return "-";
+  return seconds_text(outlook.seconds) + (outlook.fits ? "" : " *");
+}
+
+std::string row_text(const Advice& advice, const Instruction& instruction) {
+  const std::vector<Considered>& rows = advice.choice.considered;
+  const double ratio = rows[instruction.row].seconds / rows.front().seconds;
+  return instruction.row == 0
+             ? "the fastest"
+             : fmt::format("row {}, {:.2f} x the time of the fastest", instruction.row + 1, ratio);
+}
+
+std::string to_submit(const Advice& advice) {
+  const std::int64_t each = advice.machine.ranks_per_node;
+  const std::int64_t ranks = advice.choice.experiment.ranks();
+  const std::string file =
+      advice.folder.empty() ? "experiment.yaml" : advice.folder + "/experiment.yaml";
+  const std::int64_t nodes = each > 0 ? (ranks + each - 1) / each : 1;
+  std::string text =
+      fmt::format("sbatch --nodes={} jobscripts/multi_node_gpu.sbatch {}\n", nodes, file);
+  if (advice.folder.empty()) text += "# --output FOLDER writes experiment.yaml and this page\n";
+  return text;
+}
+
+std::string to_text(const Advice& a) {
+  std::string text = question_text(a) + "\n\n" + answer_text(a) + "\n" + cad_text(a) + "\n";
+  text += section("Documents") + lines_of(documents_text(a.documents)) + bins_text(a.documents);
+  text += section("Layouts") + a.choice.explanation + "\n";
+  text += section("If something changes") + scenarios_text(a.scenarios);
+  const std::string pays = pays_text(a.scenarios);
+  if (!pays.empty()) text += "  " + pays + "\n";
+  text +=
+      "  The same two layouts throughout; *: does not fit into memory; -: another layout is "
+      "needed.\n";
+  text += section("How sure") +
+          lines_of(sureness(a.evidence, a.asked.cluster.software.name, a.machine.name));
+  text += section("What to type") + instructions_text(a).substr(1);
+  return text;
+}
+
+}  // namespace cadenza::app

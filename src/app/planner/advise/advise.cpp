@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "app/planner/advise/advice.hpp"
+#include "app/planner/advise/question.hpp"
+#include "app/planner/commands.hpp"
+#include "app/planner/simulate/simulation.hpp"
+#include "app/planner/terminal.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/data/corpus.hpp"
+
+namespace cadenza::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Before the search, which takes a minute. @throws Error(data)
+void make_folder(const std::string& folder) {
+  if (folder.empty()) return;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error) return;
+  fail(ExitCode::data, "{}: cannot be made: {}; valid: --output with a folder or a new one", folder,
+       error.message());
+}
+
+void write_file(const std::string& folder, const std::string& name, const std::string& text) {
+  const fs::path path = fs::path(folder) / name;
+  std::ofstream file(path, std::ios::trunc);
+  file << text << std::flush;
+  if (!file) fail(ExitCode::data, "{}: cannot be written", path.string());
+}
+
+/// The fastest simulated candidates with cad and without.
+Contenders contenders_of(const std::vector<Considered>& considered) {
+  Contenders found;
+  for (const Considered& one : considered) {
+    if (one.steps == 0) continue;
+    const Considered*& best = disaggregates(one.candidate) ? found.with : found.without;
+    if (best == nullptr || one.seconds < best->seconds) best = &one;
+  }
+  return found;
+}
+
+/// The recipe of the fastest simulated layout that the stack has; where it has none, of the
+/// fastest.
+template <typename MakeRecipe>
+Instruction instruction_for(const Advice& advice, MakeRecipe recipe_of) {
+  const std::vector<Considered>& rows = advice.choice.considered;
+  for (std::size_t row = 0; row < rows.size() && rows[row].steps > 0; ++row) {
+    Recipe recipe = recipe_of(rows[row].candidate.to_run(advice.asked));
+    if (recipe.same()) return {std::move(recipe), row};
+  }
+  return {recipe_of(rows.front().candidate.to_run(advice.asked)), 0};
+}
+
+Advice advise_on(const CommandLine& line) {
+  Advice advice;
+  advice.question = line.question;
+  advice.asked = experiment_of(line.question, line.overrides);
+  advice.machine = load_machine(advice.asked.cluster);
+  advice.folder = line.output;
+  const config::Experiment& e = advice.asked;
+  advice.evidence = evidence_for(e.cluster.software.name, advice.machine.name);
+  const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
+  const data::Packer packer(*corpus, e);
+  advice.documents = documents_of(e, packer);
+  advice.choice = search_layout(e, packer, advice.machine, true);
+  const Contenders contenders = contenders_of(advice.choice.considered);
+  Progress progress(true, 1, "scenario", 0, stderr);
+  advice.scenarios =
+      scenarios_of(e, advice.machine, contenders, advice.choice.cad, [&](int done, int of) {
+        progress.show(1, fmt::format("{} of {} simulations with something changed", done, of));
+      });
+  progress.finish();
+  const std::int64_t each = advice.machine.ranks_per_node;
+  advice.instructions = {
+      instruction_for(advice, cadenza_recipe),
+      instruction_for(advice,
+                      [&](const config::Experiment& one) { return megatron_recipe(one, each); }),
+      instruction_for(advice, torchtitan_recipe)};
+  return advice;
+}
+
+}  // namespace
+
+void advise(const CommandLine& line) {
+  make_folder(line.output);
+  const Advice advice = advise_on(line);
+  const std::string json = to_json(advice);
+  if (!line.output.empty()) {
+    write_file(line.output, "advice.html", to_page(advice));
+    write_file(line.output, "advice.json", json + "\n");
+    for (const Instruction& one : advice.instructions) {
+      write_file(line.output, one.recipe.file, one.recipe.text);
+    }
+  }
+  if (line.format == "json") {
+    fmt::print("{}\n", json);
+    return;
+  }
+  print(to_text(advice));
+  if (!line.output.empty()) {
+    print(
+        fmt::format("\nThe page: {}/advice.html; its numbers: advice.json; what to type: "
+                    "experiment.yaml, megatron.sh, torchtitan.toml\n",
+                    line.output));
+  }
+}
+
+}  // namespace cadenza::app

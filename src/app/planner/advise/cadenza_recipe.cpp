@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "app/planner/advise/recipes.hpp"
+#include "cadenza/config/load.hpp"
+
+namespace cadenza::app {
+
+Recipe cadenza_recipe(const config::Experiment& e) {
+  Recipe recipe{.stack = "Cadenza", .file = "experiment.yaml"};
+  config::Experiment own = e;
+  own.cluster.software = {};
+  recipe.text = config::to_yaml(own);
+  if (e.parallel.shard == config::Shard::parameters) {
+    recipe.missing.emplace_back("shard parameters (FSDP), which is only simulated");
+  }
+  return recipe;
+}
+
+}  // namespace cadenza::app

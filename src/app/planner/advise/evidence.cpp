@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/planner/advise/evidence.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+#include "cadenza/base/error.hpp"
+#include "cadenza/base/text.hpp"
+
+namespace cadenza::app {
+namespace {
+
+constexpr const char* kFile = "inputs/checked.json";
+constexpr std::int64_t kMostBytes = 1 << 20;
+
+std::vector<Evidence> all_evidence() {
+  const std::string text =
+      read_text(kFile, {ExitCode::data, kFile, "the file that comes with the program", kMostBytes});
+  std::vector<Evidence> all;
+  try {
+    for (const nlohmann::json& row : nlohmann::json::parse(text)) {
+      all.push_back({row.at("software"), row.at("machine"), row.at("steps"), row.at("median"),
+                     row.at("ninety"), row.at("memory_right"), row.at("memory_all"),
+                     row.at("source")});
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail(ExitCode::data, "{}: {}; valid: the file that comes with the program", kFile,
+         printable(error.what()));
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Evidence> evidence_for(const std::string& software, const std::string& machine) {
+  const std::vector<Evidence> all = all_evidence();
+  const std::function<bool(const Evidence&)> nearer[] = {
+      [&](const Evidence& e) { return e.software == software && e.machine == machine; },
+      [&](const Evidence& e) { return e.software == software; },
+      [&](const Evidence& e) { return e.machine == machine; }};
+  for (const auto& near : nearer) {
+    std::vector<Evidence> found;
+    std::ranges::copy_if(all, std::back_inserter(found), near);
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+std::string text_of(const Evidence& e) {
+  std::string text = fmt::format(
+      "{} measured steps of {} on {}: half within {:.1f} %, nine of ten within {:.1f} %", e.steps,
+      e.software, e.machine, 100 * e.median, 100 * e.ninety);
+  if (e.memory_all > 0) {
+    text += fmt::format("; memory right in {} of {}", e.memory_right, e.memory_all);
+  }
+  return text + fmt::format(" ({})", e.source);
+}
+
+std::vector<std::string> sureness(const std::vector<Evidence>& evidence,
+                                  const std::string& software, const std::string& machine) {
+  std::vector<std::string> lines;
+  for (const Evidence& one : evidence) lines.push_back(text_of(one));
+  const bool same = std::ranges::any_of(
+      evidence, [&](const Evidence& e) { return e.software == software && e.machine == machine; });
+  if (!same) {
+    lines.insert(lines.begin(), fmt::format("no measured step of {} on {} is known{}", software,
+                                            machine, evidence.empty() ? "" : "; nearest:"));
+  }
+  lines.emplace_back(
+      "measured layouts keep attention on the ranks of its sequence; CAD was "
+      "measured on h200 alone");
+  return lines;
+}
+
+}  // namespace cadenza::app

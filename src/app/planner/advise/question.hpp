@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The question of `cadenza advise` as an experiment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/planner/command_line.hpp"
+#include "cadenza/config/experiment.hpp"
+
+namespace cadenza::app {
+
+/// An experiment with placement auto that leaves every degree of parallelism open, in the type of
+/// the machine's numbers.
+/// @param overrides  of its keys
+/// @throws Error(usage): an unknown name, with the known ones; a file that is broken or missing
+config::Experiment experiment_of(const Question& question,
+                                 const std::vector<std::string>& overrides);
+
+}  // namespace cadenza::app

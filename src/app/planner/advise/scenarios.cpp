@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/planner/advise/scenarios.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <iterator>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <thread>
+
+#include "app/planner/predict/steps.hpp"
+#include "app/planner/search/finals.hpp"
+#include "cadenza/base/at.hpp"
+#include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
+#include "cadenza/data/corpus.hpp"
+
+namespace cadenza::app {
+namespace {
+
+constexpr double kSlowSpeed = 0.8;
+/// Work for all scenarios (Considered::work): about 25 s of a core.
+constexpr double kWorkOfScenarios = 9e7;
+constexpr int kMostScenarioSteps = 16;
+
+/// What a scenario changes: the experiment with its layout, and the lengths of documents.
+struct Change {
+  const char* key;
+  const char* what;
+  void (*change)(config::Experiment& e);
+  double stretch;  ///< of documents
+};
+
+/// A slow rank holds up its tensor group in every layer: all of the group are slow.
+void slow_one_rank(config::Experiment& e) {
+  for (std::int64_t rank = 0; rank < e.parallel.tensor; ++rank) {
+    e.cluster.slow_ranks.push_back({static_cast<double>(rank), kSlowSpeed});
+  }
+}
+
+/// Twice the sequence on twice the ranks.
+void double_sequence(config::Experiment& e) {
+  e.data.max_document *= 2;
+  e.batch.microbatch *= 2;
+  if (e.parallel.data % 2 != 0) return;
+  e.parallel.data /= 2;
+  e.parallel.context *= 2;
+}
+
+constexpr Change kChanges[] = {
+    {"as_asked", "as asked", [](config::Experiment&) {}, 1},
+    {"network_half", "network between nodes half as fast",
+     [](config::Experiment& e) { e.cluster.bandwidth *= 0.5; }, 1},
+    {"network_double", "network between nodes twice as fast",
+     [](config::Experiment& e) { e.cluster.bandwidth *= 2; }, 1},
+    {"slow_device", "one device at 80 % of its speed", slow_one_rank, 1},
+    {"documents_half", "documents half as long", [](config::Experiment&) {}, 0.5},
+    {"documents_double", "documents twice as long", [](config::Experiment&) {}, 2},
+    {"sequence_double", "sequence twice as long", double_sequence, 1},
+};
+
+/// Documents of other lengths, up to the longest that the experiment allows. Only their lengths are
+/// known.
+class StretchedCorpus : public data::Corpus {
+ public:
+  StretchedCorpus(const data::Corpus& corpus, double factor, std::int64_t longest) {
+    for (const std::int64_t length : corpus.lengths()) {
+      const auto stretched = static_cast<std::int64_t>(static_cast<double>(length) * factor);
+      lengths_.push_back(std::clamp<std::int64_t>(stretched, 2, longest));
+    }
+  }
+  std::span<const std::int64_t> lengths() const override { return lengths_; }
+  void read(std::int64_t, Range, std::span<data::Token>) const override {
+    fail(ExitCode::internal, "documents that are only assumed cannot be read");
+  }
+
+ private:
+  std::vector<std::int64_t> lengths_;
+};
+
+/// One candidate in one scenario.
+struct Task {
+  const Change* change;
+  const Considered* candidate;
+  std::vector<double> seconds{};  ///< by step; empty: the layout does not allow it
+  bool fits = true;
+};
+
+void simulate(Task& task, const config::Experiment& given, const config::Machine& machine,
+              int steps) {
+  config::Experiment e = task.candidate->candidate.to_run(given);
+  if (e.data.max_document == 0) e.data.max_document = e.batch.microbatch;
+  task.change->change(e);
+  if (!makes_sense(e)) return;
+  const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
+  const StretchedCorpus stretched(*corpus, task.change->stretch, e.data.max_document);
+  Steps simulated(e, data::Packer(stretched, e), machine);
+  const std::int64_t limit = e.run.memory > 0 ? e.run.memory : machine.memory;
+  for (int step = 0; step < steps; ++step) {
+    const SimulatedStep one = simulated.run(step);
+    task.seconds.push_back(one.result.seconds);
+    task.fits = task.fits && (limit == 0 || one.peak_bytes() <= limit);
+  }
+}
+
+/// Calls work(i) for every i below `count`, on all cores.
+/// @throws what one of them throws
+void on_all_cores(std::size_t count, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto run = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        error = std::current_exception();
+        next = count;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+    for (std::size_t i = 0; i < std::min(cores, count); ++i) threads.emplace_back(run);
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+double sum_of(const std::vector<double>& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+/// The search's time, changed as these steps are.
+Outlook outlook_of(const Task& task, const Task& as_asked) {
+  if (task.seconds.empty()) return {};
+  return {task.candidate->seconds * sum_of(task.seconds) / sum_of(as_asked.seconds), task.fits};
+}
+
+/// A contender's steps in a scenario and as asked.
+struct Pair {
+  const std::vector<double>&changed, &as_asked;
+  /// log of what the scenario changes, without one of the steps; -1: with all.
+  double change(std::ptrdiff_t left_out = -1) const {
+    double sum = sum_of(changed), before = sum_of(as_asked);
+    if (left_out >= 0) {
+      sum -= changed[at(left_out)];
+      before -= as_asked[at(left_out)];
+    }
+    return std::log(sum / before);
+  }
+};
+
+/// The ratio of the search, changed as these steps are.
+StepRatio changed_ratio(const StepRatio& asked, const Pair& with, const Pair& without) {
+  const std::ptrdiff_t steps = std::ssize(with.changed);
+  const auto change = [&](std::ptrdiff_t left_out) {
+    return without.change(left_out) - with.change(left_out);
+  };
+  StepRatio ratio{.value = asked.value * std::exp(change(-1)), .steps = static_cast<int>(steps)};
+  if (steps < 4 || std::isinf(asked.high)) return ratio;
+  double mean = 0, squares = 0;
+  for (std::ptrdiff_t i = 0; i < steps; ++i) mean += change(i) / static_cast<double>(steps);
+  for (std::ptrdiff_t i = 0; i < steps; ++i) squares += std::pow(change(i) - mean, 2);
+  const auto degrees = static_cast<double>(steps - 1);
+  const double error = std::sqrt(degrees / (degrees + 1) * squares);
+  const double half = std::hypot(student(degrees) * error, std::log(asked.high / asked.value));
+  ratio.low = ratio.value * std::exp(-half);
+  ratio.high = ratio.value * std::exp(half);
+  return ratio;
+}
+
+}  // namespace
+
+std::vector<Scenario> scenarios_of(const config::Experiment& given, const config::Machine& machine,
+                                   const Contenders& contenders,
+                                   const std::optional<StepRatio>& cad,
+                                   const std::function<void(int done, int of)>& show) {
+  std::vector<Task> tasks;
+  double work = 0;
+  for (const Change& change : kChanges) {
+    for (const Considered* candidate : {contenders.with, contenders.without}) {
+      if (candidate == nullptr) continue;
+      tasks.push_back({&change, candidate});
+      work += candidate->work;
+    }
+  }
+  const int steps = std::clamp(static_cast<int>(kWorkOfScenarios / work), 1, kMostScenarioSteps);
+  std::mutex mutex;
+  int done = 0;
+  on_all_cores(tasks.size(), [&](std::size_t i) {
+    simulate(tasks[i], given, machine, steps);
+    const std::lock_guard lock(mutex);
+    show(++done, static_cast<int>(tasks.size()));
+  });
+  const std::size_t contending = tasks.size() / std::size(kChanges);
+  std::vector<Scenario> found;
+  for (std::size_t i = 0; i < std::size(kChanges); ++i) {
+    Scenario& scenario = found.emplace_back();
+    scenario.key = kChanges[i].key;
+    scenario.what = kChanges[i].what;
+    const Task* const mine = &tasks[contending * i];
+    for (std::size_t k = 0; k < contending; ++k) {
+      const Outlook outlook = outlook_of(mine[k], tasks[k]);
+      (mine[k].candidate == contenders.with ? scenario.with : scenario.without) = outlook;
+    }
+    if (!cad || contending < 2 || mine[0].seconds.empty() || mine[1].seconds.empty()) continue;
+    scenario.cad = i == 0 ? *cad
+                          : changed_ratio(*cad, {mine[0].seconds, tasks[0].seconds},
+                                          {mine[1].seconds, tasks[1].seconds});
+  }
+  return found;
+}
+
+}  // namespace cadenza::app
