@@ -126,11 +126,19 @@ bool Items::gives(Rank rank, Sources which) const {
   return !loads_.serves(rank) && loads_.load(rank) > 0;
 }
 
+/// What a receiver may take: from who must give as much as the tolerance allows, since a few
+/// receivers of much get fewer copies of keys than many of little. The published rules fill
+/// receivers up to the mean.
+Weight Items::room(Rank to, Sources which) const {
+  const bool to_bound = which == Sources::must && score_.sees_residents();
+  return to_bound ? loads_.room(to) : loads_.deficit(to);
+}
+
 Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
   Candidate best;
   // These come first as they may beat every bound: a good one lets the loop below end early.
   if (score_.sees_residents()) consider_shared(to, which, at_least, best);
-  const Weight deficit = loads_.deficit(to);
+  const Weight deficit = room(to, which);
   for (const Source& source : sources_) {
     if (best.item >= 0 && source.bound <= best.gain) break;
     if (source.rank == to || !gives(source.rank, which)) continue;
@@ -152,7 +160,7 @@ Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
 
 /// Considers items of documents that are partly present at `to`: they may beat their bounds.
 void Items::consider_shared(Rank to, Sources which, std::int64_t at_least, Candidate& best) const {
-  const Weight deficit = loads_.deficit(to);
+  const Weight deficit = room(to, which);
   for (int document : shared_[at(to)]) {
     for (int id = last_of_document_[at(document)]; id >= 0; id = item(id).next_of_document) {
       const Rank server = item(id).server;

@@ -124,6 +124,7 @@ class Items {
   Item& item(int id) { return items_[at(id)]; }
   const Item& item(int id) const { return items_[at(id)]; }
   bool gives(Rank rank, Sources which) const;
+  Weight room(Rank to, Sources which) const;
   void add(int shard, Range pairs, Rank server);
   void enlist(int id);
   void delist(int id);

@@ -4,6 +4,7 @@
 // proportion to its capacity; servers are compared by their time beyond that of their shares.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <queue>
@@ -65,6 +66,11 @@ class Loads {
   /// Pairs above the rank's share, which it should give away; a rank outside the pool gives all.
   Weight surplus(Rank rank) const { return load(rank) - of(rank).target; }
   Weight deficit(Rank server) const { return of(server).target - load(server); }
+
+  /// Pairs up to the most that the tolerance allows; at least the deficit.
+  Weight room(Rank server) const {
+    return std::max(deficit(server), static_cast<Weight>(of(server).high) - load(server));
+  }
 
   /// Whether a rank is above the tolerance and must give. Outside the pool: whether it has work.
   bool over(Rank rank) const { return static_cast<double>(load(rank)) > of(rank).high; }

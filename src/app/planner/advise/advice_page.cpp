@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "app/planner/advise/advice.hpp"
 #include "cadenza/base/text.hpp"
@@ -16,8 +17,8 @@ namespace {
 constexpr std::size_t kRows = 12;  ///< of layouts
 
 constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --ink: light-dark(#1c2024, #e6e8ea); --soft: light-dark(#5b6470, #9aa4af);
-  --paper: light-dark(#ffffff, #15181b); --line: light-dark(#d9dde2, #30363d);
+:root { color-scheme: light dark; --ink: light-dark(#1c2024, #e6e8ea);
+  --soft: light-dark(#5b6470, #9aa4af); --paper: light-dark(#ffffff, #15181b); --line: light-dark(#d9dde2, #30363d);
   --a: #2f6fb3; --b: #d1812c; --c: #7a8a99; --d: #b44b57; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
@@ -39,24 +40,13 @@ pre { border: 1px solid var(--line); padding: .7rem; overflow-x: auto; font-size
 )";
 
 std::string escaped(std::string_view text) {
+  constexpr std::array<std::pair<char, const char*>, 4> kEntities = {
+      {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'"', "&quot;"}}};
   std::string result;
   for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
+    const auto* const entity =
+        std::ranges::find(kEntities, c, &std::pair<char, const char*>::first);
+    entity == kEntities.end() ? result += c : result += entity->second;
   }
   return result;
 }

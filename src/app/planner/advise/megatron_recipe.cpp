@@ -115,7 +115,12 @@ class Arguments {
         line(fmt::format("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes {} {}",
                          a.head_parallel, context / a.head_parallel));
         break;
-      default:
+      case PlacementKind::ring:
+      case PlacementKind::striped:
+      case PlacementKind::block_striped:
+      case PlacementKind::double_ring:
+      case PlacementKind::cad:
+      case PlacementKind::automatic:
         lacks(fmt::format("placement {}", placement_text(a)));
         if (context > 1) line("--cp-comm-type p2p");
     }

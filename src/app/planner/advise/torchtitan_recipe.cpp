@@ -108,7 +108,14 @@ class Toml {
       case PlacementKind::all_gather:
         word("context_parallel_rotate_method", "allgather");
         break;
-      default:
+      case PlacementKind::ring:
+      case PlacementKind::striped:
+      case PlacementKind::block_striped:
+      case PlacementKind::ulysses:
+      case PlacementKind::ulysses_ring:
+      case PlacementKind::double_ring:
+      case PlacementKind::cad:
+      case PlacementKind::automatic:
         lacks(fmt::format("placement {}", placement_text(a)));
     }
     if (a.servers > 0) lacks(fmt::format("{} attention servers", a.servers));
