@@ -119,6 +119,11 @@ void add_advise(CLI::App& app, CommandLine& line) {
       ->required()
       ->check(integer_from(1, 1 << 17));
   advise
+      ->add_option("--tensor", asked.tensor,
+                   "Devices of a tensor group, such as those of a node: fewer layouts to search "
+                   "(default: all degrees)")
+      ->check(integer_from(1, 1 << 17));
+  advise
       ->add_option("--lengths", asked.lengths,
                    "Lengths of your documents: lengths of inputs/lengths, such as pretrain; a JSON "
                    "list of [length, count]; a text file with a length a line; or tokens "

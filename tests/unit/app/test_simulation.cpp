@@ -67,6 +67,19 @@ TEST(Simulation, OneTensorRankStandsForItsGroupExactly) {
   }
 }
 
+TEST(Simulation, OneTensorRankStandsForAGroupThatIsSlow) {
+  config::Experiment e = with_tensor();
+  for (const double rank : {4, 5, 6, 7}) e.cluster.slow_ranks.push_back({rank, 0.5});
+  config::Experiment each = e;
+  each.cluster.slow_ranks.push_back({8, 1.0});  // in a group of which it is not all
+  const SimulatedStep a = Simulation(e, machine()).run(0);
+  const SimulatedStep b = Simulation(each, machine()).run(0);
+  EXPECT_EQ(a.programs.size(), 4u);
+  ASSERT_EQ(b.programs.size(), 16u);
+  EXPECT_EQ(a.result.seconds, b.result.seconds);
+  EXPECT_GT(a.result.seconds, 1.2 * Simulation(with_tensor(), machine()).run(0).result.seconds);
+}
+
 TEST(Simulation, TensorRanksThatShareAnAdapterAreAllSimulated) {
   config::Machine shared = machine();
   shared.links.adapters = 2;  // of the 4 ranks of a node

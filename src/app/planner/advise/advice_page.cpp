@@ -18,7 +18,8 @@ constexpr std::size_t kRows = 12;  ///< of layouts
 
 constexpr const char* kStyle = R"(
 :root { color-scheme: light dark; --ink: light-dark(#1c2024, #e6e8ea);
-  --soft: light-dark(#5b6470, #9aa4af); --paper: light-dark(#ffffff, #15181b); --line: light-dark(#d9dde2, #30363d);
+  --soft: light-dark(#5b6470, #9aa4af); --paper: light-dark(#ffffff, #15181b);
+  --line: light-dark(#d9dde2, #30363d);
   --a: #2f6fb3; --b: #d1812c; --c: #7a8a99; --d: #b44b57; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
@@ -27,7 +28,7 @@ p.lead { font-size: 1.1rem; } .soft { color: var(--soft); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
-th { font-weight: 600; color: var(--soft); } td.n, th.n { text-align: right; }
+th { font-weight: 600; color: var(--soft); } td.n, th.n { text-align: right; white-space: nowrap; }
 .bar { display: flex; height: .8rem; min-width: 12rem; } .bar i { display: block; height: 100%; }
 .a { background: var(--a); } .b { background: var(--b); } .c { background: var(--c); }
 .d { background: var(--d); }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "app/planner/advise/recipes.hpp"
 #include "app/planner/search/candidates.hpp"
@@ -17,7 +18,8 @@ class Arguments {
  public:
   Arguments(const config::Experiment& e, std::int64_t ranks_per_node) : e_(e) {
     const std::int64_t ranks = e.parallel.trainers();
-    const std::int64_t each = std::min(ranks, ranks_per_node > 0 ? ranks_per_node : ranks);
+    // Nodes of equal numbers of ranks, as torchrun starts them.
+    const std::int64_t each = ranks_per_node > 0 ? std::gcd(ranks, ranks_per_node) : ranks;
     recipe_ = {.stack = "Megatron-LM", .file = "megatron.sh"};
     line(fmt::format("torchrun --nnodes {} --nproc-per-node {} pretrain_gpt.py", ranks / each,
                      each));

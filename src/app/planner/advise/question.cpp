@@ -70,6 +70,11 @@ std::int64_t tokens_of(const Question& question) {
 
 config::Experiment experiment_of(const Question& question,
                                  const std::vector<std::string>& overrides) {
+  const std::int64_t tensor = std::max<std::int64_t>(1, question.tensor);
+  if (question.devices % tensor != 0) {
+    fail(ExitCode::usage, "--tensor: found {} with {} devices; valid: a divisor of the devices",
+         tensor, question.devices);
+  }
   config::Cluster cluster;
   cluster.machine = named("--machine", question.machine, "machines", ".yaml");
   const std::string text = fmt::format(
@@ -77,15 +82,29 @@ config::Experiment experiment_of(const Question& question,
       "model: {{config: {}}}\n"
       "data: {}\n"
       "batch: {{tokens: {}, microbatch: {}}}\n"
-      "parallel: {{data: {}, tensor: auto}}\n"
+      "parallel: {{data: {}, tensor: {}}}\n"
       "attention: {{placement: auto}}\n"
       "run: {{dtype: {}}}\n"
       "cluster: {{machine: {}, software: {}}}\n",
       as_yaml(named("--model", question.model, "models", ".json")), data_of(question),
-      tokens_of(question), question.sequence, question.devices,
+      tokens_of(question), question.sequence, question.devices / tensor,
+      question.tensor > 0 ? fmt::format("{}", tensor) : "auto",
       config::word_of(load_machine(cluster).dtype), as_yaml(cluster.machine),
       as_yaml(question.software));
-  return shown(config::parse_experiment(text, "cadenza advise", overrides));
+  const config::Experiment e = config::parse_experiment(text, "cadenza advise", overrides);
+  if (e.attention.placement != config::PlacementKind::automatic) {
+    fail(ExitCode::usage,
+         "--set attention.placement: found {}; valid: auto, as advise searches the placement "
+         "(cadenza simulate predicts a single one)",
+         config::word_of(e.attention.placement));
+  }
+  if (e.ranks() != question.devices) {
+    fail(ExitCode::usage,
+         "--set: found settings that give {} devices, and --devices {}; valid: --tensor for tensor "
+         "groups, or parallel.data such that all degrees give the devices",
+         e.ranks(), question.devices);
+  }
+  return shown(e);
 }
 
 }  // namespace cadenza::app

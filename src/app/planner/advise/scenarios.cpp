@@ -41,13 +41,16 @@ void slow_one_rank(config::Experiment& e) {
   }
 }
 
-/// Twice the sequence on twice the ranks.
+/// Twice the sequence on twice the ranks: who kept attention on one rank needs a ring.
 void double_sequence(config::Experiment& e) {
   e.data.max_document *= 2;
   e.batch.microbatch *= 2;
   if (e.parallel.data % 2 != 0) return;
   e.parallel.data /= 2;
   e.parallel.context *= 2;
+  if (e.attention.placement == config::PlacementKind::colocated) {
+    e.attention.placement = config::PlacementKind::zigzag;
+  }
 }
 
 constexpr Change kChanges[] = {

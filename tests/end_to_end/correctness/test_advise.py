@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cadenza advise: its numbers against `simulate` and against lengths that are known, its three
+forms, and what it refuses."""
+
+import json
+import re
+import statistics
+
+import pytest
+
+import harness
+
+# A second: few layers on eight devices of two nodes.
+QUESTION = ["--model", "llama3.2-1b", "--machine", "h100", "--devices", "8", "--sequence", "16384",
+            "--tokens", "131072", "--set", "model.layers=4", "--tensor", "1",
+            "--set", "run.recompute=none", "--set", "parallel.pipeline=1",
+            "--set", "cluster.ranks_per_node=4"]
+
+
+def advise(*words, **options):
+    return harness.run_well(1, ["advise", *map(str, words)], cwd=harness.ROOT, **options)
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory):
+    """The answer as JSON, as text, and the folder of its files."""
+    folder = tmp_path_factory.mktemp("advice") / "new"
+    text = advise(*QUESTION, "--output", folder).out
+    return json.loads((folder / "advice.json").read_text()), text, folder
+
+
+def settings(row):
+    """Of a row of the search."""
+    keys = {f"parallel.{key}": row[key]
+            for key in ("data", "pipeline", "tensor", "context", "shard")}
+    keys |= {"attention.placement": row["placement"].split(",")[0].split(" ")[0],
+             "attention.overlap": "ping_pong" if "ping-pong" in row["placement"] else "none",
+             "run.recompute": row["recompute"]}
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+
+
+def seconds(folder, row, steps, *more):
+    words = ["simulate", folder / "experiment.yaml", "--steps", str(steps), "--format", "json",
+             *settings(row), *more]
+    found = harness.run_well(1, words, cwd=harness.ROOT)
+    return json.loads(found.out)["step_seconds"]
+
+
+def best_of(found, cad):
+    rows = [row for row in found["search"] if row["status"] == "simulated"]
+    return min((row for row in rows if row["placement"].startswith("cad") == cad),
+               key=lambda row: row["seconds"])
+
+
+def test_the_first_scenario_is_what_the_search_says(answer):
+    found, _, _ = answer
+    asked = found["scenarios"][0]
+    assert asked["cad"] == found["cad"]
+    assert asked["with_cad"]["seconds"] == pytest.approx(best_of(found, True)["seconds"])
+    assert asked["without_cad"]["seconds"] == pytest.approx(best_of(found, False)["seconds"])
+    assert found["cad"]["low"] < found["cad"]["value"] < found["cad"]["high"]
+
+
+@pytest.mark.parametrize("key, more", [
+    ("network_half", ["--set", "cluster.bandwidth=0.5"]),
+    ("slow_device", ["--set", "cluster.slow_ranks=[[0, 0.8]]"]),
+    ("sequence_double", ["--set", "data.max_document=32768", "--set", "batch.microbatch=32768"])])
+def test_a_scenario_changes_times_as_simulated_steps_change(answer, key, more):
+    found, _, folder = answer
+    (scenario,) = (one for one in found["scenarios"] if one["key"] == key)
+    row = best_of(found, False)
+    if key == "sequence_double":
+        assert row["data"] % 2 == 0
+        more = [*more, "--set", f"parallel.data={row['data'] // 2}",
+                "--set", f"parallel.context={row['context'] * 2}"]
+        if row["placement"] == "colocated":
+            more += ["--set", "attention.placement=zigzag"]
+    steps = scenario["cad"]["steps"]
+    before, after = seconds(folder, row, steps), seconds(folder, row, steps, *more)
+    expected = row["seconds"] * sum(after) / sum(before)
+    assert scenario["without_cad"]["seconds"] == pytest.approx(expected, rel=1e-9)
+    assert scenario["without_cad"]["seconds"] != pytest.approx(row["seconds"], rel=1e-3)
+
+
+def test_the_experiment_is_the_first_row(answer):
+    found, text, folder = answer
+    first = found["search"][0]
+    again = seconds(folder, first, first["steps"])
+    assert statistics.mean(again) == pytest.approx(first["seconds"], rel=1e-9)
+    assert f"{folder}/experiment.yaml" in text
+
+
+def test_the_three_forms_say_the_same(answer):
+    found, text, folder = answer
+    page = (folder / "advice.html").read_text()
+    ratio = f"{found['cad']['value']:.2f} x ({found['cad']['low']:.2f} to "
+    for form in (text, page):
+        assert found["answer"].replace("<", "&lt;") in form
+        assert ratio in form
+        for one in found["scenarios"]:
+            assert one["what"] in form
+    assert page.count("<tr>") == page.count("</tr>") > 20
+    assert not re.search(r"https?://|<script", page)
+    for one in found["instructions"]:
+        assert (folder / one["file"]).read_text() == one["text"]
+    assert [one["stack"] for one in found["instructions"]] == [
+        "Cadenza", "Megatron-LM", "torchtitan"]
+
+
+def test_documents_are_counted_as_they_are(tmp_path):
+    lengths = tmp_path / "lengths.txt"
+    lengths.write_text("\n".join(["4096"] * 3 + ["1024"] * 4) + "\n")
+    words = [*QUESTION, "--lengths", lengths, "--format", "json"]
+    documents = json.loads(advise(*words).out)["documents"]
+    assert documents["imbalance"] == pytest.approx(1)
+    assert documents["longest"] == 4096
+    assert documents["median"] == 1024
+    assert documents["mean"] == pytest.approx(16384 / 7)
+    assert [one["to"] for one in documents["bins"] if one["tokens"] > 0] == [2048, 8192]
+    few = 4 * 1024 * 1025 / 2
+    many = 3 * 4096 * 4097 / 2
+    assert documents["bins"][-1]["attention"] == pytest.approx(many / (many + few))
+
+
+def test_how_sure_is_what_the_pages_say():
+    rows = json.loads((harness.ROOT / "inputs/checked.json").read_text())
+    (own,) = (row for row in rows if row["software"] == "cadenza")
+    page = (harness.ROOT / own["source"]).read_text()
+    errors = sorted(abs(float(found)) for found in re.findall(
+        r"^\| (?:pretrain|prolong) \|.*\| ([-+][0-9.]+) \| [0-9.]+ \|", page, re.MULTILINE))
+    assert own["steps"] == len(errors) == 34
+    assert own["median"] == pytest.approx(statistics.median(errors) / 100)
+    assert own["ninety"] == pytest.approx(errors[int(0.9 * (len(errors) - 1))] / 100)
+    published = [row for row in rows if row["source"] == "docs/results/published.md"]
+    table = (harness.ROOT / "docs/results/published.md").read_text()
+    (right, verdicts) = re.search(r"^\| \*\*all\*\*.*\| (\d+) / (\d+) \|", table,
+                                  re.MULTILINE).groups()
+    own_program = int(verdicts) - sum(row["memory_all"] for row in published)
+    assert 0 <= own_program <= 5, "rows of processors that no stack was fitted to"
+    assert 0 <= int(right) - sum(row["memory_right"] for row in published) <= own_program
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--model", "llama9"], "--model: found 'llama9'"),
+    (["--model", "missing/config.json"], "missing/config.json"),
+    (["--machine", "h1000"], "nearest is 'h100'"),
+    (["--lengths", "prolonged"], "nearest is 'prolong'"),
+    (["--lengths", "none.txt"], "none.txt"),
+    (["--lengths", "none.bin"], "data.document_end"),
+    (["--devices", "0"], "--devices: found 0; valid: an integer in [1, 131072]"),
+    (["--sequence", "1"], "--sequence: found 1"),
+    (["--software", "deepspeed"], "cluster.software: found deepspeed"),
+    (["--tensor", "3"], "--tensor: found 3 with 8 devices"),
+    (["--set", "parallel.tensor=2"], "give 16 devices, and --devices 8"),
+    (["--set", "attention.placement=cad"], "attention.placement: found cad; valid: auto"),
+])
+def test_bad_questions_get_one_line(words, message):
+    given = [*QUESTION]
+    if words[0] in given and words[0] != "--set":
+        at = given.index(words[0])
+        del given[at:at + 2]
+    found = harness.run(1, ["advise", *given, *words], cwd=harness.ROOT)
+    assert found.code == (3 if "none.txt" in words else 2)
+    assert message in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_search(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    found = harness.run(1, ["advise", *QUESTION, "--output", tmp_path / "file/in"],
+                        cwd=harness.ROOT)
+    assert found.code == 3
+    assert "valid: --output with a folder" in found.err
+    assert found.err.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
