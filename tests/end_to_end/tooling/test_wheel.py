@@ -100,11 +100,12 @@ def test_it_needs_the_c_library_only(venv):
 
 
 def test_it_says_what_to_run(venv, tmp_path):
-    found = run(venv, tmp_path, "cadenza", "simulate", "inputs/clusters/what_to_run.yaml",
-                "--steps", 1, "--format", "json", "--set", "attention.placement=cad")
+    found = run(venv, tmp_path, "cadenza", "advise", "--model", "llama3.2-1b", "--machine", "h100",
+                "--devices", 8, "--tensor", 8, "--set", "model.layers=4", "--format", "json")
     assert found.returncode == 0, found.stderr
     answer = json.loads(found.stdout)
-    assert answer["ranks"] == 64
+    assert answer["question"]["devices"] == 8
+    assert answer["answer"].startswith("The fastest is data ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,7 +126,8 @@ def test_a_file_here_comes_first(venv, tmp_path):
 
 def test_it_offers_what_it_can_do(venv, tmp_path):
     text = run(venv, tmp_path, "cadenza", "--help").stdout
-    assert "plan" in text and "simulate" in text and "calibrate" not in text
+    assert all(command in text for command in ("plan", "simulate", "advise"))
+    assert "calibrate" not in text
     words = ["simulate", "inputs/placements/cad.yaml", "--output", "x"]
     refused = run(venv, tmp_path, "cadenza", *words)
     assert refused.returncode == harness.USAGE and "--output" in refused.stderr
