@@ -107,6 +107,17 @@ def test_the_three_forms_say_the_same(answer):
         "Cadenza", "Megatron-LM", "torchtitan"]
 
 
+def test_the_page_shows_what_its_command_prints():
+    page = (harness.ROOT / "docs/what_to_run.md").read_text()
+    (command,) = re.findall(r"^build/release/cadenza (advise .*)$", page, re.MULTILINE)
+    assert command in (harness.ROOT / "README.md").read_text()
+    printed = advise(*command.split()[1:]).out
+    blocks = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 5
+    for block in blocks:
+        assert block in printed, "docs/what_to_run.md is not what its command prints"
+
+
 def test_documents_are_counted_as_they_are(tmp_path):
     lengths = tmp_path / "lengths.txt"
     lengths.write_text("\n".join(["4096"] * 3 + ["1024"] * 4) + "\n")

@@ -33,15 +33,6 @@ def test_the_question_is_answered_with_progress_beside_it():
     assert not re.search(r"^layout ", found.out, re.MULTILINE)
 
 
-def test_the_page_shows_what_its_command_prints():
-    page = (harness.ROOT / "docs/what_to_run.md").read_text()
-    (shown,) = re.findall(r"^```text\n(auto: .*?)^```", page, re.MULTILINE | re.DOTALL)
-    words = ["simulate", "inputs/clusters/what_to_run.yaml", "--steps", "1"]
-    assert " ".join(words) in page
-    found = harness.run_well(1, words, cwd=harness.ROOT).out
-    assert found[: len(shown)] == shown, "docs/what_to_run.md is not what its command prints"
-
-
 # Three microbatches on four nodes that may not share one: three train, and one serves.
 ODD = ["--set", "parallel.data=4", "--set", "batch.tokens=393216"]
 DEDICATED = ["--set", "attention.mixed=false", "--set", "data.max_document=8192"]

@@ -2,6 +2,7 @@
 """bench/published: rows, their experiments, and its judgement of rates, orders and memory."""
 
 import dataclasses
+import json
 import sys
 from collections import Counter
 
@@ -11,7 +12,7 @@ import harness
 
 sys.path.insert(0, str(harness.ROOT / "bench"))
 from benchmarks.published import __main__ as bench
-from benchmarks.published import judge, rows
+from benchmarks.published import checked, judge, rows
 from benchmarks.published.experiments import experiment, obstacle
 from benchmarks.published.runs import Simulated, simulate
 
@@ -123,3 +124,16 @@ def test_a_few_rows_give_a_table_and_a_file(tmp_path, monkeypatch, capsys):
     assert "| one attention operation, no step | 4 |" in said
     assert "| **all** |  | 1 |" in said
     assert len(output.read_text().splitlines()) == 1 + 5
+
+
+def test_what_advise_reads_is_by_stack_and_machine(tmp_path):
+    file = tmp_path / "checked.json"
+    own = {"software": "cadenza", "machine": "h200", "source": "docs/results/clusters.md"}
+    file.write_text(json.dumps([own, {"source": "docs/results/published.md"}]))
+    steps = [done(100 + off, 100, off < 9, pub_fits=True) for off in range(11)]
+    checked.write(file, steps)
+    first, second = json.loads(file.read_text())
+    assert second == own
+    assert (first["software"], first["machine"], first["steps"]) == ("megatron", ROW.gpu, 11)
+    assert (first["median"], first["ninety"]) == (0.05, 0.09)
+    assert (first["memory_right"], first["memory_all"]) == (9, 11)

@@ -203,7 +203,10 @@ std::vector<Candidate> variants(const config::Experiment& given, const Candidate
     recomputes = {Recompute::none, Recompute::mlp, Recompute::attention, Recompute::layer};
   }
   std::vector<Shard> shards = {given.parallel.shard};
-  if (given.parallel.open.shard) shards = {Shard::none, Shard::optimizer};
+  if (given.parallel.open.shard) {
+    shards = {Shard::none, Shard::optimizer};
+    if (!given.cluster.software.is_own()) shards.push_back(Shard::parameters);  // only simulated
+  }
   std::vector<Candidate> all;
   for (const Recompute recompute : recomputes) {
     for (const Shard shard : shards) {
