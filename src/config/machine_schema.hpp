@@ -96,10 +96,17 @@ void describe(Visitor& visit, Link& link) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, Fabric& fabric) {
+  visit.key("nodes", fabric.nodes, Integers{0, kMostRanks});
+  visit.key("share", fabric.share, Numbers{0.0, 1.0, true});
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, Links& links) {
   visit.block("inside", links.inside);
   visit.block("between", links.between);
   visit.key("adapters", links.adapters, Integers{0, 4096});
+  visit.block("fabric", links.fabric);
 }
 
 template <typename Visitor>

@@ -117,7 +117,10 @@ Way Links::ring(Ring what, std::span<const Rank> group) const {
                                 ? fewest
                                 : static_cast<double>(links_.adapters * fewest) / ranks_per_node_;
     way.latency_seconds = links_.between.latency_seconds;
-    way.bytes_per_second = adapters * rate(links_.between) * slowest_share(group, true);
+    const config::Fabric& fabric = links_.fabric;
+    const bool far = fabric.nodes > 0 && std::ssize(on_node) > fabric.nodes;
+    way.bytes_per_second =
+        adapters * rate(links_.between) * slowest_share(group, true) * (far ? fabric.share : 1.0);
     // A node with one rank of the group uses no link inside it.
     if (fewest > 1) way.bytes_per_second = std::min(way.bytes_per_second, inside);
   }

@@ -92,10 +92,18 @@ struct Link {
   double reduce_bytes_per_second = 0;
 };
 
+/// What is left of the adapters' bandwidth in rings over many nodes, whose messages meet in the
+/// upper switches.
+struct Fabric {
+  std::int64_t nodes = 0;  ///< without such a loss; 0: any number
+  double share = 1;        ///< of a ring over more nodes
+};
+
 struct Links {
   Link inside;                ///< inside a node, per rank
   Link between;               ///< between nodes, per network adapter
   std::int64_t adapters = 0;  ///< adapters of a node, shared evenly by its ranks; 0: one per rank
+  Fabric fabric;
 };
 
 /// What a data sheet says of a rank, from which rates that a file leaves out are derived.

@@ -453,6 +453,17 @@ TEST(Links, InsideANodeThatAreSlowDoNotSlowThoseBetweenNodes) {
       << "50 bytes per second are more than both adapters of a node have";
 }
 
+TEST(Links, OverManyNodesHaveTheFabricsShare) {
+  Machine machine = two_nodes();
+  machine.links.fabric = {2, 0.5};
+  const Rank two[] = {0, 4}, three[] = {0, 4, 8};
+  const auto seconds = [&](const Machine& m, std::span<const Rank> group) {
+    return costs_of(m).collective(Collective::all_gather, 100, group);
+  };
+  EXPECT_EQ(seconds(machine, two), seconds(two_nodes(), two));
+  EXPECT_NEAR(seconds(machine, three), 2 * seconds(two_nodes(), three), 1e-4);
+}
+
 TEST(Links, TakeTheirTurnsInARing) {
   const Costs costs = costs_of(two_nodes());
   const Rank inside[] = {0, 1, 2, 3};
