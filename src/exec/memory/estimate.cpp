@@ -130,7 +130,8 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   const int streams =
       program::stream_buffers_of_stage(step_shape, layout.coordinates(program.rank).pipeline)
           .total();
-  memory.communication += streams * (rows / layout.tensor() * e.model.d_model * sum);
+  const int element = config::bytes_of(software.residual, e.run.dtype);
+  memory.communication += streams * (rows / layout.tensor() * e.model.d_model * element);
 }
 
 /// Returns the connection ends of one half's attention: the number of other ranks to which this one

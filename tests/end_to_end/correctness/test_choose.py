@@ -68,7 +68,10 @@ def test_programs_get_every_layout_and_what_became_of_it():
     assert rows[0]["status"] == "simulated" and rows[0]["steps"] >= 8
     for row in rows:
         assert row["status"] in ("simulated", "estimated", "excluded", "not tried")
-        assert (row["why"] == "") == (row["status"] == "simulated")
+        assert (row["why"] == "") == (row is rows[0])
+        assert (row["parts"] is None) == (row["status"] != "simulated")
+        if row["parts"] is not None:
+            assert sum(row["parts"].values()) == pytest.approx(row["seconds"])
         assert (row["seconds"] is None) == (row["status"] in ("excluded", "not tried"))
 
 

@@ -437,6 +437,17 @@ TEST(Memory, OfOtherStacksIsWhatTheySayThatTheyKeep) {
   EXPECT_EQ(least_memory(e).other, own.other + 1000);
 }
 
+TEST(Memory, StreamsOfStagesAreOfTheTypeThatTravels) {
+  config::Experiment e = tiny_experiment();
+  e.run.dtype = config::Dtype::bfloat16;
+  e.parallel.tensor = e.parallel.data = e.parallel.context = 1;
+  e.parallel.pipeline = 2;
+  const std::int64_t own = least_memory(e).communication;
+  EXPECT_GT(own, 0);
+  e.cluster.software.residual = config::Travels::stored;
+  EXPECT_EQ(2 * least_memory(e).communication, own);
+}
+
 TEST(Memory, TheLimitIsTheExperimentsOrTheDevices) {
   const MemoryLimit device{100, "memory of a device"};
   config::Run run;
