@@ -59,8 +59,9 @@ Judged judged(const config::Experiment& e, config::PlacementKind placement, doub
 }
 
 Finals finals(const config::Experiment& e, const std::vector<Judged>& ranked,
-              std::int64_t limit = 0) {
-  return compare_over_steps(e, ranked, packer(e), machine(), limit, [](const std::string&) {});
+              std::int64_t limit = 0, const std::vector<Judged>& leaner = {}) {
+  return compare_over_steps(e, ranked, leaner, packer(e), machine(), limit,
+                            [](const std::string&) {});
 }
 
 TEST(StepRatio, IsThatOfTheSums) {
@@ -136,6 +137,70 @@ TEST(Finals, WhatDoesNotFitInALaterStepDoesNotWin) {
   for (const Judged& one : found.ranked) {
     EXPECT_NE(one.candidate.attention.placement, PlacementKind::cad);
   }
+}
+
+/// With the most recomputation, which needs least memory.
+Judged leaner_than(const Judged& one, double seconds) {
+  Judged leaner = one;
+  leaner.candidate.recompute = config::Recompute::layer;
+  leaner.seconds = seconds;
+  return leaner;
+}
+
+/// What all cad candidates but the leaner one need in a later step, and not in the first.
+std::int64_t limit_of_first_step(const config::Experiment& e, const Judged& cad) {
+  const std::int64_t most = finals(e, {cad}).ranked[0].bytes;
+  EXPECT_LT(forecast(cad.candidate.to_run(e), packer(e).batch(0), machine()).peak_bytes(), most);
+  EXPECT_LT(finals(e, {leaner_than(cad, 1)}).ranked[0].bytes, most);
+  return most - 1;
+}
+
+/// The one with cad over more steps than one, against the one without over the same.
+void expect_compared(const config::Experiment& e, const Finals& found) {
+  const auto cad = std::ranges::find_if(
+      found.ranked, [](const Judged& one) { return disaggregates(one.candidate); });
+  ASSERT_NE(cad, found.ranked.end()) << "no cad is left";
+  EXPECT_EQ(cad->candidate.recompute, config::Recompute::layer);
+  EXPECT_EQ(cad->outcome, Outcome::simulated);
+  ASSERT_TRUE(found.cad.has_value());
+  ASSERT_GE(found.cad->steps, 8);
+  EXPECT_EQ(cad->steps, found.cad->steps);
+  double with = 0, without = 0;
+  for (int step = 0; step < cad->steps; ++step) {
+    const auto seconds = [&](const Candidate& one) {
+      return forecast(one.to_run(e), packer(e).batch(step), machine()).result.seconds;
+    };
+    with += seconds(cad->candidate);
+    without += seconds(judged(e, config::PlacementKind::colocated, 1).candidate);
+  }
+  EXPECT_NEAR(found.cad->value, without / with, 1e-9);
+}
+
+TEST(Finals, TheNextOfItsKindTakesThePlaceOfOneThatIsTooLarge) {
+  const config::Experiment e = experiment(3);
+  const Judged cad = judged(e, config::PlacementKind::cad, 1.0);
+  std::vector<Judged> ranked(8, cad);  // as many as are finalists
+  ranked.push_back(judged(e, config::PlacementKind::colocated, 1.1));
+  ranked.push_back(leaner_than(cad, 1.2));
+  const Finals found = finals(e, ranked, limit_of_first_step(e, cad));
+  EXPECT_EQ(found.too_large.size(), 8u);
+  expect_compared(e, found);
+}
+
+TEST(Finals, WhatNeedsLessWithTheSamePlansDoesToo) {
+  const config::Experiment e = experiment(3);
+  Judged cad = judged(e, config::PlacementKind::cad, 1.0);
+  cad.plans = 1;
+  Judged leaner = leaner_than(cad, 1.2), other = leaner;
+  leaner.outcome = Outcome::bound;  // nobody simulated it
+  other.plans = 2;                  // of a layout that is not ranked
+  other.candidate.recompute = config::Recompute::mlp;
+  const std::vector<Judged> ranked = {cad, judged(e, config::PlacementKind::colocated, 1.1)};
+  const Finals found = finals(e, ranked, limit_of_first_step(e, cad), {other, leaner});
+  EXPECT_EQ(found.too_large.size(), 1u);
+  EXPECT_EQ(found.ranked.size(), 2u);
+  expect_compared(e, found);
+  EXPECT_EQ(finals(e, ranked, 0, {leaner}).ranked.size(), 2u) << "there was room for both";
 }
 
 /// One sample of documents said 0.82 to 1.07 in ten seeds.

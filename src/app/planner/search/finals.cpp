@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <iterator>
 #include <numeric>
@@ -51,10 +52,17 @@ StepParts operator+(StepParts a, const StepParts& b) {
 class Contest {
  public:
   Contest(const config::Experiment& given, const std::vector<Judged>& ranked,
-          const data::Packer& packer, const config::Machine& machine, std::int64_t limit,
+          const std::vector<Judged>& leaner, const data::Packer& packer,
+          const config::Machine& machine, std::int64_t limit,
           const std::function<void(const std::string&)>& show)
-      : given_(given), packer_(packer), machine_(machine), limit_(limit), show_(show) {
-    for (const bool cad : {true, false}) enter(ranked, cad);
+      : given_(given),
+        packer_(packer),
+        machine_(machine),
+        limit_(limit),
+        show_(show),
+        reserve_(ranked),
+        leaner_(leaner) {
+    for (const bool cad : {true, false}) enter(cad);
   }
 
   Finals run() {
@@ -62,9 +70,7 @@ class Contest {
       if (work_ + work_of_step() > kWorkToDecide) break;
       show_(fmt::format("the best {}: step {}",
                         std::ranges::count_if(all_, std::not_fn(&Finalist::out)), step));
-      for (Finalist& one : all_) {
-        while (!one.out() && one.seconds.size() <= step) advance(one);
-      }
+      while (Finalist* late = behind(step)) advance(*late);
       if ((step + 1) % kRound != 0) continue;
       const std::size_t round = std::min((step + 1) / kRound, kStay.size());
       for (const bool cad : {true, false}) give_up(cad, kStay[round - 1]);
@@ -74,22 +80,35 @@ class Contest {
   }
 
  private:
-  /// Fewer where a step is so much work that not even a few could be compared.
-  void enter(const std::vector<Judged>& ranked, bool cad) {
-    constexpr double kStepWork = kWorkToDecide / 2 / static_cast<double>(kLeastSteps);
-    std::size_t entered = 0;
-    double best = 0;
-    for (const Judged& judged : ranked) {
-      if (disaggregates(judged.candidate) != cad) continue;
-      if (best == 0) best = judged.seconds;
-      const bool much = entered > 0 && work_of_step() + judged.work > kStepWork;
-      if (entered == kOfAKind || judged.seconds > kNear * best || much) {
-        rest_.push_back(judged);
+  /// The next best of a kind, from the reserve, while there is room for them.
+  void enter(bool cad) {
+    for (auto next = reserve_.begin(); next != reserve_.end();) {
+      if (disaggregates(next->candidate) != cad || !has_room_for(*next)) {
+        ++next;
         continue;
       }
-      all_.emplace_back().judged = judged;
+      all_.emplace_back().judged = *next;
+      all_.back().judged.outcome = Outcome::simulated;
+      next = reserve_.erase(next);
+    }
+  }
+
+  /// One of a kind there always is. Fewer others enter where a step is so much work that not even a
+  /// few could be compared, or where there is no time left for the steps that they have to make up.
+  bool has_room_for(const Judged& next) const {
+    constexpr double kStepWork = kWorkToDecide / 2 / static_cast<double>(kLeastSteps);
+    std::size_t entered = 0, steps = 0;
+    double best = next.seconds;
+    for (const Finalist& one : all_) {
+      steps = std::max(steps, one.seconds.size());
+      if (one.too_large() || one.cad() != disaggregates(next.candidate)) continue;
+      best = std::min(best, one.judged.seconds);
       ++entered;
     }
+    if (entered == 0) return true;
+    return entered < kOfAKind && next.seconds <= kNear * best &&
+           work_of_step() + next.work <= kStepWork &&
+           work_ + static_cast<double>(steps) * next.work <= kWorkToDecide;
   }
 
   double work_of_step() const {
@@ -98,24 +117,42 @@ class Contest {
     return work;
   }
 
+  /// Null where all have done this step.
+  Finalist* behind(std::size_t step) {
+    const auto late = [&](const Finalist& one) { return !one.out() && one.seconds.size() <= step; };
+    const auto first = std::ranges::find_if(all_, late);
+    return first == all_.end() ? nullptr : &*first;
+  }
+
   void advance(Finalist& one) {
     const std::size_t number = one.seconds.size();
     if (!one.steps) one.steps.emplace(one.judged.candidate.to_run(given_), packer_, machine_);
     const SimulatedStep step = one.steps->run(static_cast<std::int64_t>(number));
     work_ += one.judged.work;
+    const std::int64_t before = one.judged.bytes;
     one.judged.bytes = step.peak_bytes();
     one.judged.fullest = step.memory[step.fullest()].largest();
-    if (limit_ > 0 && one.judged.bytes > limit_) {
-      one.judged.outcome = Outcome::too_large;
-      one.judged.fullest += fmt::format(", in step {}", number);
-      for (Finalist& other : all_) {  // it may be what they lost to
-        if (other.cad() == one.cad()) other.given_up = false;
-      }
-      return;
-    }
+    if (limit_ > 0 && one.judged.bytes > limit_) return replace(one, one.judged.bytes - before);
     one.seconds.push_back(step.result.seconds);
     one.parts = one.parts + parts_of(step.result);
     one.imbalance += imbalance_of(one.steps->experiment(), step.result);
+  }
+
+  /// Others of its kind take the place of one that is too large: those that lost to it, those with
+  /// its plans that need less, and the reserve.
+  /// @param grown  bytes, since it was last known to fit
+  void replace(Finalist& large, std::int64_t grown) {
+    large.judged.outcome = Outcome::too_large;
+    large.judged.fullest += fmt::format(", in step {}", large.seconds.size());
+    for (Finalist& other : all_) {
+      if (other.cad() == large.cad()) other.given_up = false;
+    }
+    std::ranges::copy_if(leaner_, std::back_inserter(reserve_), [&](const Judged& one) {
+      return one.plans == large.judged.plans && one.bytes + grown <= limit_;
+    });
+    std::erase_if(leaner_, [&](const Judged& one) { return one.plans == large.judged.plans; });
+    std::ranges::stable_sort(reserve_, {}, &Judged::seconds);
+    enter(large.cad());
   }
 
   /// Least time over the steps; null where none of the kind is left.
@@ -169,8 +206,8 @@ class Contest {
       }
     }
     std::ranges::stable_sort(found.ranked, {}, &Judged::seconds);
-    std::ranges::stable_sort(rest_, {}, &Judged::seconds);
-    std::ranges::move(rest_, std::back_inserter(found.ranked));
+    std::ranges::copy_if(reserve_, std::back_inserter(found.ranked),
+                         [](const Judged& one) { return one.outcome == Outcome::simulated; });
     return found;
   }
 
@@ -195,8 +232,9 @@ class Contest {
   const config::Machine& machine_;
   std::int64_t limit_;
   const std::function<void(const std::string&)>& show_;
-  std::vector<Finalist> all_;
-  std::vector<Judged> rest_;  ///< who is no finalist
+  std::deque<Finalist> all_;     ///< whose members stay where they are
+  std::vector<Judged> reserve_;  ///< who is no finalist, best first
+  std::vector<Judged> leaner_;
   double work_ = 0;
 };
 
@@ -228,9 +266,10 @@ StepRatio ratio_of(std::span<const double> longer, std::span<const double> short
 }
 
 Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
-                          const data::Packer& packer, const config::Machine& machine,
-                          std::int64_t limit, const std::function<void(const std::string&)>& show) {
-  return Contest(given, ranked, packer, machine, limit, show).run();
+                          const std::vector<Judged>& leaner, const data::Packer& packer,
+                          const config::Machine& machine, std::int64_t limit,
+                          const std::function<void(const std::string&)>& show) {
+  return Contest(given, ranked, leaner, packer, machine, limit, show).run();
 }
 
 }  // namespace cadenza::app

@@ -38,11 +38,17 @@ struct Finals {
 
 /// Simulates the best with cad and the best without (of `ranked`, which is of one step) step by
 /// step, gives up who is slower for sure, and ends when the ratio of the two kinds is known to 2 %,
-/// or after 128 steps, or where the work would go beyond kWorkToDecide.
+/// or after 128 steps, or where the work would go beyond kWorkToDecide. The place of one that does
+/// not fit in a later step is taken by the next best of its kind, which makes up the steps before.
+/// @param ranked  best first
+/// @param leaner  not simulated: with the plans of one that is ranked; `seconds` and `bytes`
+/// reckoned
+///                from it. They stand in where it does not fit.
 /// @param limit  bytes of a rank; 0: not known
 /// @param show  told what it is at
 Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
-                          const data::Packer& packer, const config::Machine& machine,
-                          std::int64_t limit, const std::function<void(const std::string&)>& show);
+                          const std::vector<Judged>& leaner, const data::Packer& packer,
+                          const config::Machine& machine, std::int64_t limit,
+                          const std::function<void(const std::string&)>& show);
 
 }  // namespace cadenza::app

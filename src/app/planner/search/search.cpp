@@ -134,7 +134,7 @@ class Search {
     return {ranked_.front().candidate.to_run(run_),
             describe(found),
             {},
-            simulated_,
+            static_cast<int>(ranked_.size()),
             considered(found),
             cad_};
   }
@@ -149,13 +149,34 @@ class Search {
   void decide_over_steps() {
     std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
     Finals finals =
-        compare_over_steps(run_, ranked_, packer_, machine_, limit_,
+        compare_over_steps(run_, ranked_, leaner(), packer_, machine_, limit_,
                            [&](const std::string& what) { progress_->show(seen(), what); });
     if (finals.ranked.empty()) return;
     std::ranges::move(finals.too_large, std::back_inserter(large_));
-    simulated_ -= static_cast<int>(finals.too_large.size());
     ranked_ = std::move(finals.ranked);
     cad_ = finals.cad;
+  }
+
+  /// Of what was not simulated, since another with the same plans is faster and fits as well: time
+  /// and memory reckoned from that one.
+  std::vector<Judged> leaner() const {
+    std::vector<Judged> found;
+    for (const Group& group : groups_) {
+      const auto like = std::ranges::find(group.variants, Outcome::simulated, &Judged::outcome);
+      if (like == group.variants.end()) continue;
+      Judged least = *like;
+      measure_least(least);
+      for (Judged one : group.variants) {
+        if (one.outcome == Outcome::simulated || one.outcome == Outcome::too_large) continue;
+        measure_least(one);
+        one.bytes += like->bytes - least.bytes;
+        one.seconds = like->seconds + one.bound - like->bound;
+        one.work = like->work;
+        one.expected = 0;
+        if (fits(one)) found.push_back(one);
+      }
+    }
+    return found;
   }
 
   void add_groups() {
@@ -173,9 +194,11 @@ class Search {
 
   Group group_of(const Candidate& arrangement) {
     Group group{arrangement, {}};
+    ++made_;
     for (const Candidate& variant : variants(given_, arrangement)) {
       Judged& judged = group.variants.emplace_back();
       judged.candidate = variant;
+      judged.plans = made_;
       judged.bound = bound_of(variant.of(given_));
     }
     std::ranges::stable_sort(group.variants, {}, &Judged::bound);
@@ -374,7 +397,6 @@ class Search {
     judged.fullest = step.memory[step.fullest()].largest();
     if (fits(judged)) {
       advance(step, e, step_shape, costs, batch_.step);
-      ++simulated_;
       judged.outcome = Outcome::simulated;
       judged.first = judged.seconds = step.result.seconds;
       judged.parts = parts_of(step.result);
@@ -456,6 +478,7 @@ class Search {
   std::optional<Progress> progress_;
   std::optional<simulate::LeastTime> least_time_;
   std::vector<double> attention_;  ///< by microbatch
+  std::size_t made_ = 0;           ///< groups, those too that are not looked at
   std::vector<Group> groups_;
   std::vector<Judged> ranked_;
   std::vector<Judged> large_;
@@ -463,7 +486,6 @@ class Search {
   double best_ = std::numeric_limits<double>::infinity();  ///< seconds, simulated
   double work_ = 0;
   double most_work_ = kMostWork;
-  int simulated_ = 0;
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ enum class Outcome {
 /// A candidate that was looked at.
 struct Judged {
   Candidate candidate;
+  std::size_t plans = 0;   ///< equal numbers: equal plans
   double bound = 0;        ///< seconds
   std::int64_t bytes = 0;  ///< of the fullest rank; where no plans were made, at least
   std::string fullest;     ///< what takes most of them
