@@ -19,7 +19,7 @@ namespace cadenza::app {
 namespace {
 
 constexpr std::size_t kOfAKind = 8;  ///< finalists with cad, and without
-constexpr double kNear = 1.25;       ///< times the best of its kind in one step: a finalist
+constexpr double kNear = 1.5;        ///< times the best of its kind in one step: a finalist
 constexpr double kSure = 0.02;       ///< half of the interval of the ratio
 constexpr std::size_t kMostSteps = 128;
 constexpr std::size_t kLeastSteps = 4;  ///< of an interval

@@ -41,9 +41,9 @@ struct Finals {
 /// or after 128 steps, or where the work would go beyond kWorkToDecide. The place of one that does
 /// not fit in a later step is taken by the next best of its kind, which makes up the steps before.
 /// @param ranked  best first
-/// @param leaner  not simulated: with the plans of one that is ranked; `seconds` and `bytes`
-/// reckoned
-///                from it. They stand in where it does not fit.
+/// @param leaner  not simulated: they have the plans of one that is ranked, `seconds` and `bytes`
+/// are
+///                reckoned from it, and they stand in for it where it does not fit
 /// @param limit  bytes of a rank; 0: not known
 /// @param show  told what it is at
 Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
