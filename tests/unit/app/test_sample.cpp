@@ -7,7 +7,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <numeric>
+#include <random>
 
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/search/candidates.hpp"
@@ -55,25 +59,32 @@ struct Pair {
   double error() const { return estimated / simulated - 1; }
 };
 
-/// Of the layouts and placements of 64 ranks.
-std::vector<Pair> all_pairs(SampleSize size) {
-  const config::Experiment given = experiment();
-  const data::Batch batch = batch_of(given);
-  const config::Machine m = machine();
+Pair pair_of(const config::Experiment& given, const data::Batch& batch, const config::Machine& m,
+             const Candidate& one, SampleSize size) {
+  const config::Experiment e = one.of(given);
   const simulate::LeastTime least(batch, given, m);
-  const std::vector<double> attention = least.attention();
-  std::vector<Pair> pairs;
-  std::size_t number = 0;
+  const Sample sample = sample_of(e, batch, least.attention(), size);
+  const auto tick_plans = program::plan_ticks(sample.experiment, sample.batch, m);
+  return {layout_text(one) + ", " + placement_text(one.attention),
+          estimate(sample, tick_plans, least.seconds(e), m).seconds,
+          forecast(e, batch, m).result.seconds};
+}
+
+/// Layouts and placements of 64 ranks.
+std::vector<Candidate> all_of(const config::Experiment& given) {
   std::vector<Candidate> all = arrangements(given);
   std::ranges::copy(served_arrangements(given), std::back_inserter(all));
-  for (const Candidate& arrangement : all) {
-    if (number++ % kEvery != 0) continue;
-    const config::Experiment e = arrangement.of(given);
-    const Sample sample = sample_of(e, batch, attention, size);
-    const auto tick_plans = program::plan_ticks(sample.experiment, sample.batch);
-    pairs.push_back({layout_text(arrangement) + ", " + placement_text(arrangement.attention),
-                     estimate(sample, tick_plans, least.seconds(e), m).seconds,
-                     forecast(e, batch, m).result.seconds});
+  return all;
+}
+
+std::vector<Pair> all_pairs(SampleSize size) {
+  const config::Experiment given = experiment();
+  std::vector<Pair> pairs;
+  std::size_t number = 0;
+  for (const Candidate& arrangement : all_of(given)) {
+    if (number++ % kEvery == 0) {
+      pairs.push_back(pair_of(given, batch_of(given), machine(), arrangement, size));
+    }
   }
   return pairs;
 }
@@ -99,6 +110,30 @@ TEST(Sample, KeepsTheSlowestOrTheMiddle) {
     };
     EXPECT_TRUE(std::ranges::any_of(sample.batch.microbatches, is_slowest));
   }
+}
+
+TEST(Sample, OfAPoolHasTheMeanAttention) {
+  const config::Experiment given = experiment();
+  const data::Batch batch = batch_of(given);
+  std::vector<double> attention(batch.microbatches.size());
+  std::ranges::generate(attention, [seconds = 1.0]() mutable { return seconds *= 1.1; });
+  const double mean = std::accumulate(attention.begin(), attention.end(), 0.0) /
+                      static_cast<double>(attention.size());
+  int sampled = 0;
+  for (const Candidate& one : arrangements(given)) {
+    const Sample sample = sample_of(one.of(given), batch, attention, {4, 2});
+    if (!disaggregates(one) || sample.parts < 2) continue;
+    double sum = 0;
+    for (const data::Microbatch& chosen : sample.batch.microbatches) {
+      const auto at =
+          std::ranges::find(batch.microbatches, chosen.documents, &data::Microbatch::documents);
+      sum += attention[static_cast<std::size_t>(at - batch.microbatches.begin())];
+    }
+    EXPECT_NEAR(sum / static_cast<double>(sample.batch.microbatches.size()), mean, 0.08 * mean)
+        << layout_text(one) << ": " << sample.text;
+    ++sampled;
+  }
+  EXPECT_GT(sampled, 10);
 }
 
 TEST(Sample, KeepsTheShareOfDedicatedServers) {
@@ -129,7 +164,7 @@ TEST(Sample, AllOfAStepIsTheStep) {
 }
 
 TEST(Sample, EstimatesRankAsSimulationsDo) {
-  std::vector<Pair> pairs = all_pairs({64, 1});
+  std::vector<Pair> pairs = all_pairs({64, 2});
   ASSERT_GT(pairs.size(), 30u / kEvery);
   double most = 0, sum = 0;
   for (const Pair& pair : pairs) {
@@ -147,6 +182,40 @@ TEST(Sample, EstimatesRankAsSimulationsDo) {
   const auto place = std::ranges::find(pairs, fastest.name, &Pair::name) - pairs.begin();
   EXPECT_LT(place, 5) << fastest.name;
   RecordProperty("place_of_the_best", static_cast<int>(place + 1));
+}
+
+config::Machine h100() {
+  const auto path =
+      std::filesystem::path(__FILE__).parent_path() / "../../../inputs/machines/h100.yaml";
+  std::ifstream file(path);
+  return config::parse_machine({std::istreambuf_iterator<char>(file), {}}, path.string());
+}
+
+/// Documents of many lengths, few of them long, on fast processors: no microbatch is like another,
+/// and much of a step is messages.
+TEST(Sample, EstimatesOfRandomLayoutsAreNear) {
+  std::mt19937_64 random(5);
+  int near = 0, cad = 0, all = 0;
+  for (const int seed : {1, 2, 3}) {
+    const config::Experiment given = experiment(
+        {"model={layers: 8, d_model: 5120, heads: 40, ffn: 13824, vocab: 32000}",
+         "data.lengths={distribution: lognormal, median: 1024, sigma: 2}", "data.documents=20000",
+         "data.max_document=131072", "batch={tokens: 2097152, microbatch: 131072}",
+         "parallel={data: 8, tensor: 8}", "seed=" + std::to_string(seed)});
+    std::vector<Candidate> some = all_of(given);
+    std::ranges::shuffle(some, random);
+    some.resize(cadenza::testing::kSanitized ? 6 : 20);
+    for (const Candidate& one : some) {
+      const Pair pair = pair_of(given, batch_of(given), h100(), one, {64, 4});
+      EXPECT_LT(std::abs(pair.error()), 0.25) << pair.name;
+      near += std::abs(pair.error()) <= 0.1;
+      cad += disaggregates(one);
+      ++all;
+    }
+  }
+  RecordProperty("near", near);
+  EXPECT_GT(cad, all / 3);
+  EXPECT_GE(near, 0.95 * all);
 }
 
 }  // namespace

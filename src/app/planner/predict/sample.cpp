@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "app/planner/predict/forecast.hpp"
@@ -30,10 +31,11 @@ class Grid {
     for (std::int64_t round = 0; round < rounds(); ++round) sum += seconds(round, data);
     return sum;
   }
+  /// The mean of some data-parallel ranks.
   double of_round(std::int64_t round, const Numbers& data) const {
     double sum = 0;
     for (const std::int64_t d : data) sum += seconds(round, d);
-    return sum;
+    return sum / static_cast<double>(data.size());
   }
 
  private:
@@ -50,12 +52,22 @@ Numbers by_cost(std::int64_t count, Cost cost) {
   return all;
 }
 
-/// The middle of each of `count` equal parts of a list, ascending.
-Numbers middles(const Numbers& all, std::int64_t count) {
+/// One of each of `count` equal parts of a sorted list, so that their costs are together as near as
+/// may be to what the parts cost in the mean: what one is off by, the next makes up for. Ascending.
+/// @param mean  of a number: what its cost stands for
+template <class Cost, class Mean>
+Numbers representatives(const Numbers& all, std::int64_t count, Cost cost, Mean mean) {
   Numbers some;
   const auto size = static_cast<std::int64_t>(all.size());
+  double owed = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    some.push_back(all[at((2 * i + 1) * size / (2 * count))]);
+    const std::span part(all.begin() + i * size / count, all.begin() + (i + 1) * size / count);
+    double sum = 0;
+    for (const std::int64_t one : part) sum += mean(one);
+    owed += sum / static_cast<double>(part.size());
+    some.push_back(*std::ranges::min_element(
+        part, {}, [&](std::int64_t one) { return std::abs(cost(one) - owed); }));
+    owed -= cost(some.back());
   }
   std::ranges::sort(some);
   return some;
@@ -85,8 +97,9 @@ std::int64_t data_ranks(const config::Experiment& e, std::int64_t ranks) {
 }
 
 Numbers sample_data(const config::Experiment& e, const Grid& grid, std::int64_t count) {
-  Numbers all = by_cost(e.parallel.data, [&](std::int64_t data) { return grid.of_data(data); });
-  if (pools_data(e)) return middles(all, count);
+  const auto cost = [&](std::int64_t data) { return grid.of_data(data); };
+  Numbers all = by_cost(e.parallel.data, cost);
+  if (pools_data(e)) return representatives(all, count, cost, cost);
   all.resize(static_cast<std::size_t>(count));
   std::ranges::sort(all);
   return all;
@@ -97,10 +110,17 @@ Numbers sample_rounds(const config::Experiment& e, const Grid& grid, const Numbe
                       std::int64_t least) {
   const std::int64_t stages = e.parallel.pipeline;
   const std::int64_t unit = grid.rounds() % stages == 0 ? stages : 1;
-  const std::int64_t wanted = stages == 1 ? least : 2 * stages * least;
+  const std::int64_t wanted = std::max(least, stages == 1 ? 1 : 2 * stages);
   const std::int64_t count = unit * divisor_from(grid.rounds() / unit, wanted / unit);
-  return middles(by_cost(grid.rounds(), [&](auto round) { return grid.of_round(round, data); }),
-                 count);
+  Numbers stand_for = data;
+  if (pools_data(e)) {
+    stand_for.resize(static_cast<std::size_t>(e.parallel.data));
+    std::iota(stand_for.begin(), stand_for.end(), 0);
+  }
+  const auto mean = [&](std::int64_t round) { return grid.of_round(round, stand_for); };
+  return representatives(
+      by_cost(grid.rounds(), mean), count,
+      [&](std::int64_t round) { return grid.of_round(round, data); }, mean);
 }
 
 config::Experiment with_layers(const config::Experiment& given, std::int64_t of_stage) {

@@ -20,7 +20,7 @@ namespace cadenza::app {
 /// How much of a step is looked at, at least.
 struct SampleSize {
   std::int64_t ranks = 0;         ///< that exchange messages with each other
-  std::int64_t microbatches = 0;  ///< of a data-parallel rank
+  std::int64_t microbatches = 0;  ///< of a data-parallel rank, by stage
   friend bool operator==(const SampleSize&, const SampleSize&) = default;
 };
 
@@ -34,8 +34,9 @@ struct Sample {
 };
 
 /// Chooses data-parallel ranks and microbatches. Of ranks that exchange only gradients the slowest,
-/// since they end the step. Ranks of a pool are sorted by attention and cut into equal parts, and
-/// the middle of each part is chosen; so are microbatches.
+/// since they end the step. Ranks of a pool are sorted by attention and cut into equal parts; one
+/// of each part is chosen, and all of these have about the mean attention, since what is beyond the
+/// bound grows with it. So are microbatches.
 /// @param experiment  with a layout
 /// @param attention   of each microbatch of `batch`, in any unit
 Sample sample_of(const config::Experiment& experiment, const data::Batch& batch,

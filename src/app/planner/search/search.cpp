@@ -32,8 +32,8 @@ namespace {
 using StepPlans = std::vector<program::TickPlans>;
 
 /// Parts of a step that are looked at before all of it. What ranks of a pool send grows with their
-/// number.
-constexpr std::array<SampleSize, 3> kSamples = {{{8, 1}, {64, 1}, {256, 2}}};
+/// number; one microbatch says little of the others.
+constexpr std::array<SampleSize, 3> kSamples = {{{8, 2}, {64, 4}, {256, 8}}};
 /// Of a pair of ranks of a context group in a sample's microbatch, about.
 constexpr double kWorkOfPair = 3000;
 constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for each variant
@@ -78,7 +78,7 @@ double work_of_sample(const config::Experiment& e) {
   const auto context = static_cast<double>(p.context);
   const auto stages = static_cast<double>(p.pipeline);
   const bool pools = config::disaggregates(e.attention.placement);
-  const double microbatches = p.pipeline == 1 ? 1 : 2 * stages;
+  const double microbatches = 2 * stages;
   return kWorkOfPair * (pools ? 3 : 1) * context * context * stages * microbatches;
 }
 
