@@ -523,6 +523,22 @@ TEST(Choose, TheTableIsRankedAndNarrow) {
               HasSubstr("predicted for machine of the test (inputs/machines/x.yaml)"));
 }
 
+TEST(Choose, WhereNoCadFitsItSaysSo) {
+  const config::Experiment e =
+      experiment({"run.recompute=none", "parallel={data: 8, pipeline: 1, tensor: 1, context: 1}",
+                  "attention.servers=in_place", "data.lengths.values=[4096, 512, 512, 3072]"});
+  config::Machine m = machine();
+  std::int64_t others = std::numeric_limits<std::int64_t>::max();
+  for (const Candidate& arrangement : arrangements(e)) {
+    if (disaggregates(arrangement)) continue;
+    for (const Candidate& one : variants(e, arrangement)) {
+      others = std::min(others, bytes_of(one.of(e), m));
+    }
+  }
+  m.memory = others;
+  EXPECT_THAT(choose(e, m).explanation, HasSubstr("no cad was simulated or estimated:\n"));
+}
+
 TEST(Choose, TheSameEveryTime) {
   const Choice first = choose(experiment(), machine());
   const Choice second = search_layout(experiment(), packer(experiment()), machine(), false);

@@ -152,9 +152,21 @@ class Search {
         compare_over_steps(run_, ranked_, leaner(), packer_, machine_, limit_,
                            [&](const std::string& what) { progress_->show(seen(), what); });
     if (finals.ranked.empty()) return;
-    std::ranges::move(finals.too_large, std::back_inserter(large_));
+    for (const Judged& large : finals.too_large) {
+      variant_of(large) = large;
+      large_.push_back(large);
+    }
     ranked_ = std::move(finals.ranked);
     cad_ = finals.cad;
+  }
+
+  Judged& variant_of(const Judged& judged) {
+    const auto plans = [](const Group& group) { return group.variants.front().plans; };
+    Group& group = *std::ranges::find(groups_, judged.plans, plans);
+    return *std::ranges::find_if(group.variants, [&](const Judged& one) {
+      return one.candidate.recompute == judged.candidate.recompute &&
+             one.candidate.parallel.shard == judged.candidate.parallel.shard;
+    });
   }
 
   /// Of what was not simulated, since another with the same plans is faster and fits as well: time
@@ -444,8 +456,8 @@ class Search {
     found.tokens = static_cast<double>(batch_.tokens());
     found.model_flops = cost::model_flops(given_.model, given_.attention.mask(), batch_.lengths());
     for (const Group& group : groups_) {
-      const bool simulated = std::ranges::any_of(
-          group.variants, [](const Judged& judged) { return judged.seconds > 0; });
+      const std::size_t plans = group.variants.front().plans;
+      const bool simulated = std::ranges::find(ranked_, plans, &Judged::plans) != ranked_.end();
       if (!simulated) found.others.push_back(unsimulated(group));
     }
     std::ranges::stable_sort(found.others, {}, &Judged::expected);

@@ -216,6 +216,34 @@ std::string interval(const StepRatio& ratio) {
   return fmt::format("{:.2f} to {:.2f}, {}", ratio.low, ratio.high, counted(ratio.steps, "step"));
 }
 
+/// Why none of the kind was simulated; empty where there is none.
+std::string unsimulated(const SearchReport& report, bool cad) {
+  std::vector<Judged> kind;
+  std::ranges::copy_if(report.others, std::back_inserter(kind),
+                       [&](const Judged& j) { return disaggregates(j) == cad; });
+  if (kind.empty()) return "";
+  const std::string none = cad ? "no cad" : "nothing but cad";
+  const auto estimated = std::ranges::find_if(kind, only_estimated);
+  if (estimated != kind.end()) {
+    return fmt::format(
+        "{} was simulated; the most promising of these,\n        {}, {}:\n        {}\n", none,
+        layout_text(estimated->candidate), placement_text(estimated->candidate.attention),
+        why(*estimated, report));
+  }
+  constexpr std::array<std::pair<Outcome, const char*>, 3> kWhy = {
+      {{Outcome::untried, "not tried: search time was over"},
+       {Outcome::too_large, "too large for the memory"},
+       {Outcome::bound, "excluded by their lower bound"}}};
+  std::string reasons;
+  for (const auto& [outcome, reason] : kWhy) {
+    const auto found = std::ranges::count(kind, outcome, &Judged::outcome);
+    if (found == 0) continue;
+    reasons += fmt::format("{}\n        {} of {} layouts and placements {}",
+                           reasons.empty() ? "" : ",", found, kind.size(), reason);
+  }
+  return fmt::format("{} was simulated or estimated:{}\n", none, reasons);
+}
+
 /// What disaggregation gets: the best with it against the best without, or why it is not known.
 std::string verdict(const SearchReport& report) {
   const auto with = std::ranges::find(report.ranked, true, disaggregates);
@@ -229,13 +257,7 @@ std::string verdict(const SearchReport& report) {
         ratio.value, interval(ratio), step_text(with->seconds), step_text(without->seconds),
         layout_text(without->candidate), placement_text(without->candidate.attention));
   }
-  const bool cad = with == report.ranked.end();
-  const auto other = std::ranges::find(report.others, cad, disaggregates);
-  if (other == report.others.end()) return "";
-  return fmt::format(
-      "{} was simulated; the most promising of these,\n        {}, {}:\n        {}\n",
-      cad ? "no cad" : "nothing but cad", layout_text(other->candidate),
-      placement_text(other->candidate.attention), why(*other, report));
+  return unsimulated(report, with == report.ranked.end());
 }
 
 /// Lines that a shell joins.
