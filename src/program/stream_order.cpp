@@ -2,7 +2,6 @@
 #include "program/stream_order.hpp"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
 #include "cadenza/base/at.hpp"
@@ -27,6 +26,13 @@ class Names {
     const bool last = part + 1 == shape_.stages * shape_.chunks;
     return last ? Name{Pass::forward, microbatch, part} : Name{pass, microbatch, part + 1};
   }
+  /// Their own below count().
+  std::size_t number_of(const Name& name) const {
+    const auto [pass, microbatch, part] = name;
+    const int row = (pass == Pass::forward ? 0 : shape_.microbatches) + microbatch;
+    return at(row * shape_.stages * shape_.chunks + part);
+  }
+  std::size_t count() const { return at(2 * shape_.microbatches * shape_.stages * shape_.chunks); }
 
  private:
   PipelineShape shape_;
@@ -34,12 +40,15 @@ class Names {
 
 /// The times at which units begin, by stage, if all take equally long.
 class Timetable {
+  static constexpr int kNotYet = -1;
+
  public:
   explicit Timetable(const StepShape& step_shape) : step_shape_(step_shape), names_(step_shape) {
     const int stages = step_shape.layout.pipeline();
     for (int stage = 0; stage < stages; ++stage)
       units_.push_back(microbatch_passes(step_shape, true, stage));
     begins_.resize(units_.size());
+    ends_.resize(names_.count(), kNotYet);
     for (bool some = true; some;) {
       some = false;
       for (int stage = 0; stage < stages; ++stage) some |= advance(stage);
@@ -47,7 +56,7 @@ class Timetable {
   }
   const std::vector<int>& begins(int stage) const { return begins_[at(stage)]; }
   const std::vector<MicrobatchPass>& units(int stage) const { return units_[at(stage)]; }
-  int end_of(const Name& name) const { return ends_.at(name); }
+  int end_of(const Name& name) const { return ends_[names_.number_of(name)]; }
 
  private:
   /// Schedules units of a stage as far as possible. @return whether any could run
@@ -62,10 +71,10 @@ class Timetable {
       } else {
         const Name name = names_.of(stage, unit);
         const Name needed = names_.before(name);
-        if (needed != name && !ends_.contains(needed)) break;
-        if (needed != name) begin = std::max(begin, ends_.at(needed));
+        if (needed != name && end_of(needed) == kNotYet) break;
+        if (needed != name) begin = std::max(begin, end_of(needed));
       }
-      if (unit.microbatch >= 0) ends_[names_.of(stage, unit)] = begin + 1;
+      if (unit.microbatch >= 0) ends_[names_.number_of(names_.of(stage, unit))] = begin + 1;
       begins.push_back(begin);
     }
     return begins.size() > before;
@@ -75,7 +84,7 @@ class Timetable {
   Names names_;
   std::vector<std::vector<MicrobatchPass>> units_;
   std::vector<std::vector<int>> begins_;
-  std::map<Name, int> ends_;
+  std::vector<int> ends_;  ///< by number of their names
 };
 
 /// The edge on which a pass of a stage sends.
