@@ -84,10 +84,12 @@ bool pools_data(const config::Experiment& e) {
   return config::disaggregates(e.attention.placement) || e.attention.servers > 0;
 }
 
-/// All of them where ranks differ by number. Dedicated servers are divided as the data ranks are,
-/// in whole tensor groups.
+/// All of them where ranks differ by number. Of those that exchange only gradients few say as much
+/// as many. Dedicated servers are divided as the data ranks are, in whole tensor groups.
 std::int64_t data_ranks(const config::Experiment& e, std::int64_t ranks) {
+  constexpr std::int64_t kFew = 8;
   if (e.cluster.varies() || !e.attention.capacity.empty()) return e.parallel.data;
+  if (!pools_data(e)) ranks = std::min(ranks, kFew);
   const std::int64_t each = e.parallel.context * (pools_data(e) ? 1 : e.parallel.tensor);
   std::int64_t some = divisor_from(e.parallel.data, (ranks + each - 1) / each);
   while (e.attention.servers * some % (e.parallel.data * e.parallel.tensor) != 0) {

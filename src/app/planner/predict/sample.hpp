@@ -19,7 +19,7 @@ namespace cadenza::app {
 
 /// How much of a step is looked at, at least.
 struct SampleSize {
-  std::int64_t ranks = 0;         ///< that exchange messages with each other
+  std::int64_t ranks = 0;         ///< that exchange messages with each other, of a pool
   std::int64_t microbatches = 0;  ///< of a data-parallel rank, by stage
   friend bool operator==(const SampleSize&, const SampleSize&) = default;
 };

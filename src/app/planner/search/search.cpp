@@ -118,6 +118,7 @@ class Search {
         batch_(typical_batch(packer)),
         limit_(run.run.memory > 0 ? run.run.memory : machine.memory) {
     add_groups();
+    for (Group& group : groups_) weed(group);
     progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
   }
 
@@ -219,6 +220,21 @@ class Search {
     return group;
   }
 
+  /// What does not fit whatever its plans are is not looked at.
+  void weed(Group& group) {
+    for (Judged& variant : group.variants) {
+      measure_least(variant);
+      if (fits(variant)) continue;
+      variant.outcome = Outcome::too_large;
+      large_.push_back(variant);
+    }
+    const auto first = std::ranges::find_if(group.variants, [](const Judged& variant) {
+      return variant.outcome != Outcome::too_large;
+    });
+    group.settled = first == group.variants.end();
+    if (!group.settled) group.expected = first->bound;
+  }
+
   /// Of all numbers of dedicated servers those with the least bounds: there, attention and all
   /// other work are shared out best.
   void add_served_groups() {
@@ -260,19 +276,42 @@ class Search {
   /// The next one to look at, null when the best is known or there is no time left. At first those
   /// whose samples take least work, as bounds say little of messages; then the most promising one.
   Group* next_to_look_at() {
-    Group* fresh = nullptr;
+    if (work_ >= most_work_) return nullptr;
+    Group* cheapest = nullptr;
     Group* best = nullptr;
+    const std::map<Kind, double> ratios = least_ratios();
+    double promise = std::numeric_limits<double>::infinity();
     for (Group& group : groups_) {
       if (group.settled || group.expected >= most_of(group)) continue;
-      if (group.looks == 0) {
-        if (fresh == nullptr || group.work < fresh->work) fresh = &group;
-      } else if (best == nullptr || group.expected < best->expected) {
-        best = &group;
+      const auto ratio = ratios.find(kind_of(group));
+      const bool unlike = group.looks > 0 || ratio == ratios.end();
+      const double expected = group.expected * (unlike ? 1.0 : ratio->second);
+      if (expected < promise) promise = expected, best = &group;
+      if (group.looks > 0) continue;
+      if (cheapest == nullptr || group.work < cheapest->work) cheapest = &group;
+    }
+    const bool cheap = cheapest != nullptr && work_ + cheapest->work < most_work_ / 4;
+    return cheap ? cheapest : best;
+  }
+
+  /// What bounds leave out is alike.
+  using Kind = std::pair<config::PlacementKind, bool>;
+  static Kind kind_of(const Group& group) {
+    return {group.arrangement.attention.placement, group.arrangement.parallel.pipeline > 1};
+  }
+
+  /// Estimates over bounds: no less was seen of a kind.
+  std::map<Kind, double> least_ratios() const {
+    std::map<Kind, double> least;
+    for (const Group& group : groups_) {
+      for (const Judged& variant : group.variants) {
+        if (variant.expected == 0) continue;
+        const double ratio = variant.expected / variant.bound;
+        const auto [known, fresh] = least.try_emplace(kind_of(group), ratio);
+        if (!fresh) known->second = std::min(known->second, ratio);
       }
     }
-    if (work_ >= most_work_) return nullptr;
-    return best == nullptr || (fresh != nullptr && work_ + fresh->work < most_work_ / 4) ? fresh
-                                                                                         : best;
+    return least;
   }
 
   /// Simulates those with cad, or without, that may be the best of their kind, so that the report
