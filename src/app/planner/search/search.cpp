@@ -132,12 +132,8 @@ class Search {
     progress_->finish();
     if (ranked_.empty()) refuse();
     const SearchReport found = report();
-    return {ranked_.front().candidate.to_run(run_),
-            describe(found),
-            {},
-            static_cast<int>(ranked_.size()),
-            considered(found),
-            cad_};
+    return {ranked_.front().candidate.to_run(run_), describe(found),   {},
+            static_cast<int>(ranked_.size()),       considered(found), cad_};
   }
 
  private:
