@@ -9,7 +9,6 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/index_file.hpp"
-#include "app/planner/simulate/simulation.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/machine.hpp"
 #include "cadenza/attention/core_attention.hpp"

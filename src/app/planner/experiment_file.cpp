@@ -23,6 +23,13 @@ std::string budgets_text(const config::Experiment& experiment) {
                       : read_yaml(path, "attention.sparse.budgets with a JSON file of budgets");
 }
 
+config::Machine load_machine(const config::Cluster& cluster) {
+  if (cluster.machine.empty()) return {};
+  const std::string text = read_yaml(
+      cluster.machine, "cluster.machine with a machine's YAML file (inputs/machines has some)");
+  return config::parse_machine(text, cluster.machine);
+}
+
 config::Experiment shown(config::Experiment experiment) {
   spdlog::debug("{}", config::to_yaml(experiment));
   return experiment;

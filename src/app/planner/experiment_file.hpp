@@ -6,6 +6,7 @@
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/load.hpp"
+#include "cadenza/config/machine.hpp"
 
 namespace cadenza::app {
 
@@ -20,6 +21,10 @@ std::string experiment_text(const std::string& path);
 /// Returns the text of the file of attention.sparse.budgets; empty: none is named.
 /// @throws Error(usage)
 std::string budgets_text(const config::Experiment& experiment);
+
+/// The machine file that cluster.machine names, relative to the working directory; nominal where it
+/// names none. @throws Error(usage)
+config::Machine load_machine(const config::Cluster& cluster);
 
 /// Logs the experiment with all defaults (--verbose), and returns it.
 config::Experiment shown(config::Experiment experiment);

@@ -6,7 +6,6 @@
 #include "app/files.hpp"
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/search/search.hpp"
-#include "app/planner/simulate/simulation.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/train/start.hpp"
 #include "cadenza/base/error.hpp"

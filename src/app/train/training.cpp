@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "app/files.hpp"
+#include "app/planner/experiment_file.hpp"
 #include "app/planner/search/search.hpp"
-#include "app/planner/simulate/simulation.hpp"
 #include "app/planner/step_report.hpp"
 #include "app/planner/terminal.hpp"
 #include "app/runtime/failure.hpp"

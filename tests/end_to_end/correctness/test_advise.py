@@ -133,6 +133,14 @@ def test_documents_are_counted_as_they_are(tmp_path):
     assert documents["bins"][-1]["attention"] == pytest.approx(many / (many + few))
 
 
+def test_cad_is_not_chosen_where_it_has_nothing_to_move(tmp_path):
+    lengths = tmp_path / "lengths.txt"
+    lengths.write_text("4096\n")
+    found = json.loads(advise(*QUESTION, "--lengths", lengths, "--format", "json").out)
+    assert found["cad"]["value"] == pytest.approx(1, abs=0.002)
+    assert not found["search"][0]["placement"].startswith("cad")
+
+
 def test_how_sure_is_what_the_pages_say():
     rows = json.loads((harness.ROOT / "inputs/checked.json").read_text())
     (own,) = (row for row in rows if row["software"] == "cadenza")

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "app/planner/experiment_file.hpp"
 #include "app/planner/simulate/simulation.hpp"
 
 #include <gmock/gmock.h>

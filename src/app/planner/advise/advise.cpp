@@ -8,7 +8,7 @@
 #include "app/planner/advise/advice.hpp"
 #include "app/planner/advise/question.hpp"
 #include "app/planner/commands.hpp"
-#include "app/planner/simulate/simulation.hpp"
+#include "app/planner/experiment_file.hpp"
 #include "app/planner/terminal.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/data/corpus.hpp"

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "app/planner/experiment_file.hpp"
-#include "app/planner/simulate/simulation.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"

@@ -5,7 +5,6 @@
 #include "app/planner/experiment_file.hpp"
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/search/search.hpp"
-#include "app/planner/simulate/simulation.hpp"
 #include "app/planner/terminal.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/data/batch.hpp"

@@ -37,9 +37,10 @@ struct Finals {
 };
 
 /// Simulates the best with cad and the best without (of `ranked`, which is of one step) step by
-/// step, gives up who is slower for sure, and ends when the ratio of the two kinds is known to 2 %,
-/// or after 128 steps, or where the work would go beyond kWorkToDecide. The place of one that does
-/// not fit in a later step is taken by the next best of its kind, which makes up the steps before.
+/// step, gives up who is slower for sure, and ends when the ratio of the two kinds is known to 1.4
+/// %, or after 128 steps, or where the work would go beyond kWorkToDecide. The place of one that
+/// does not fit in a later step is taken by the next best of its kind, which makes up the steps
+/// before.
 /// @param ranked  best first
 /// @param leaner  not simulated: they have the plans of one that is ranked, `seconds` and `bytes`
 /// are

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/planner/simulate/simulation.hpp"
 
-#include "app/planner/experiment_file.hpp"
 #include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
-
-config::Machine load_machine(const config::Cluster& cluster) {
-  if (cluster.machine.empty()) return {};
-  const std::string text = read_yaml(
-      cluster.machine, "cluster.machine with a machine's YAML file (inputs/machines has some)");
-  return config::parse_machine(text, cluster.machine);
-}
 
 Simulation::Simulation(const config::Experiment& experiment, const config::Machine& machine,
                        bool progress) {

@@ -23,10 +23,6 @@
 
 namespace cadenza::app {
 
-/// The machine file that cluster.machine names, relative to the working directory; nominal where it
-/// names none. @throws Error(usage)
-config::Machine load_machine(const config::Cluster& cluster);
-
 /// One experiment on one machine. Objects share nothing: several threads may have one each.
 class Simulation {
  public:
