@@ -58,7 +58,7 @@ def test_the_first_scenario_is_what_the_search_says(answer):
     assert asked["cad"] == found["cad"]
     assert asked["with_cad"]["seconds"] == pytest.approx(best_of(found, True)["seconds"])
     assert asked["without_cad"]["seconds"] == pytest.approx(best_of(found, False)["seconds"])
-    assert found["cad"]["low"] < found["cad"]["value"] < found["cad"]["high"]
+    assert found["cad"]["low"] <= found["cad"]["value"] <= found["cad"]["high"]
 
 
 @pytest.mark.parametrize("key, more", [
@@ -131,6 +131,24 @@ def test_documents_are_counted_as_they_are(tmp_path):
     few = 4 * 1024 * 1025 / 2
     many = 3 * 4096 * 4097 / 2
     assert documents["bins"][-1]["attention"] == pytest.approx(many / (many + few))
+
+
+def test_what_is_typed_can_run(answer):
+    found, _, folder = answer
+    (own, megatron, torchtitan) = found["instructions"]
+    text = (folder / "advice.html").read_text()
+    assert "multi_node_gpu.sbatch" in text and "--set run.device=cuda" in text
+    assert "row" in megatron and found["search"][megatron["row"]]["status"] == "simulated"
+    assert own["missing"] == []
+    told = found["search"][torchtitan["row"]]
+    assert torchtitan["missing"] or told["shard"] == "none" and told["context"] == 1
+
+
+def test_no_folder_is_left_where_nothing_fits(tmp_path):
+    found = harness.run(1, ["advise", "--model", "llama3.1-405b", "--machine", "a100-40",
+                            "--devices", "8", "--output", tmp_path / "none"], cwd=harness.ROOT)
+    assert found.code == harness.USAGE
+    assert not (tmp_path / "none").exists()
 
 
 def test_cad_is_not_chosen_where_it_has_nothing_to_move(tmp_path):

@@ -32,8 +32,8 @@ config::Experiment experiment(const std::vector<std::string>& overrides = {}) {
 }
 
 /// Every candidate of the experiment, with all ways to save memory.
-std::vector<config::Experiment> all_candidates() {
-  const config::Experiment given = experiment();
+std::vector<config::Experiment> all_candidates(const std::string& software) {
+  const config::Experiment given = experiment({"cluster.software=" + software});
   std::vector<config::Experiment> all;
   std::vector<Candidate> layouts = arrangements(given);
   std::ranges::move(served_arrangements(given), std::back_inserter(layouts));
@@ -68,7 +68,7 @@ std::int64_t number(const std::string& text, const std::string& word) {
 TEST(Recipes, MegatronHasArgumentsThatItKnowsAndTheSameDegrees) {
   const std::set<std::string> known = names_in("megatron_arguments.txt");
   int same = 0;
-  for (const config::Experiment& e : all_candidates()) {
+  for (const config::Experiment& e : all_candidates("megatron")) {
     const Recipe recipe = megatron_recipe(e, 4);
     std::istringstream words(recipe.text.substr(recipe.text.find('\n')));
     for (std::string word; words >> word;) {
@@ -92,7 +92,7 @@ TEST(Recipes, MegatronHasArgumentsThatItKnowsAndTheSameDegrees) {
 TEST(Recipes, TorchtitanHasKeysThatItKnowsAndTheSameDegrees) {
   const std::set<std::string> known = names_in("torchtitan_keys.txt");
   int same = 0;
-  for (const config::Experiment& e : all_candidates()) {
+  for (const config::Experiment& e : all_candidates("torchtitan")) {
     const Recipe recipe = torchtitan_recipe(e);
     std::istringstream lines(recipe.text);
     std::string section;
@@ -150,6 +150,12 @@ TEST(Recipes, TorchtitanSaysWhatItLacks) {
   EXPECT_THAT(missing({"parallel.shard=optimizer"}), ElementsAre(HasSubstr("ZeRO stage 1")));
   EXPECT_THAT(missing({"run.recompute=mlp"}), ElementsAre(HasSubstr("recompute mlp")));
   EXPECT_THAT(missing({"attention.placement=cad"}), ElementsAre("placement cad"));
+  EXPECT_THAT(missing({"parallel.tensor=2"}), ElementsAre(HasSubstr("whole replicas")));
+  EXPECT_THAT(missing({"parallel.context=2", "attention.placement=all_gather"}),
+              ElementsAre(HasSubstr("whole parameters")));
+  EXPECT_THAT(missing({"parallel.context=2", "attention.placement=all_gather",
+                       "parallel.shard=parameters"}),
+              IsEmpty());
 }
 
 TEST(Recipes, CadenzaRunsItsOwnProgram) {

@@ -50,7 +50,7 @@ std::vector<std::string> documents_text(const Documents& documents);
 std::string ratio_text(const StepRatio& ratio);
 /// The time of a scenario's layout: "7.69 s", "no room", "not possible".
 std::string outlook_text(const Outlook& outlook);
-/// "as row 3, 1.04 x the fastest".
+/// "data 2 x ..., zigzag; 1.04 x the time of the fastest".
 std::string row_text(const Advice& advice, const Instruction& instruction);
 /// How the experiment is run, for the recipe of Cadenza.
 std::string to_submit(const Advice& advice);

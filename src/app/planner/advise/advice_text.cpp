@@ -87,13 +87,21 @@ std::string question_text(const Advice& advice) {
 }
 
 std::string answer_text(const Advice& advice) {
-  const Considered& first = advice.choice.considered.front();
-  std::string text =
-      fmt::format("The fastest is {}, {}: {} a step, {} tokens/s", layout_text(first.candidate),
-                  placement_text(first.candidate.attention), seconds_text(first.seconds),
-                  format_count(advice.documents.tokens / first.seconds));
+  const std::vector<Considered>& all = advice.choice.considered;
+  const Considered& first = all.front();
+  const auto untried = std::ranges::count_if(all, [](const Considered& one) {
+    return one.status == "not tried" || one.why.ends_with("search time was over");
+  });
+  std::string text = fmt::format(
+      "The fastest {} {}, {}: {} a step, {} tokens/s", untried > 0 ? "found is" : "is",
+      layout_text(first.candidate), placement_text(first.candidate.attention),
+      seconds_text(first.seconds), format_count(advice.documents.tokens / first.seconds));
   if (first.utilization > 0) text += fmt::format(", MFU {:.0f} %", 100 * first.utilization);
-  return text + ".";
+  text += ".";
+  if (untried == 0) return text;
+  return text + fmt::format(
+                    " The search ran out of time: one of {} that were not simulated may be faster.",
+                    counted(untried, "layout"));
 }
 
 std::string cad_text(const Advice& advice) {
@@ -109,11 +117,15 @@ std::string cad_text(const Advice& advice) {
 }
 
 std::string pays_text(const std::vector<Scenario>& scenarios) {
-  std::vector<std::string> pays, not_sure, loses;
+  std::vector<std::string> pays, not_sure, unknown, loses;
   for (const Scenario& one : scenarios) {
     if (!one.cad) continue;
     const StepRatio& ratio = *one.cad;
-    (ratio.low > 1 ? pays : ratio.high < 1 ? loses : not_sure).push_back(one.what);
+    auto& kind = std::isinf(ratio.high) ? unknown
+                 : ratio.low > 1        ? pays
+                 : ratio.high < 1       ? loses
+                                        : not_sure;
+    kind.push_back(one.what);
   }
   std::string text;
   const auto add = [&](const char* what, const std::vector<std::string>& where) {
@@ -123,6 +135,7 @@ std::string pays_text(const std::vector<Scenario>& scenarios) {
   add("These two layouts say that CAD pays", pays);
   add(text.empty() ? "These two layouts say that CAD does not pay" : "It does not", loses);
   add("No difference is certain", not_sure);
+  add("Too few steps to say", unknown);
   return text;
 }
 
@@ -150,20 +163,26 @@ std::string outlook_text(const Outlook& outlook) {
 
 std::string row_text(const Advice& advice, const Instruction& instruction) {
   const std::vector<Considered>& rows = advice.choice.considered;
-  const double ratio = rows[instruction.row].seconds / rows.front().seconds;
-  return instruction.row == 0
-             ? "the fastest"
-             : fmt::format("row {}, {:.2f} x the time of the fastest", instruction.row + 1, ratio);
+  if (instruction.row == 0) return "the fastest";
+  const Considered& row = rows[instruction.row];
+  const std::string which =
+      fmt::format("{}, {}", layout_text(row.candidate), placement_text(row.candidate.attention));
+  if (row.steps == 1 && rows.front().steps > 1) return which + "; compared over one step only";
+  return fmt::format("{}; {:.2f} x the time of the fastest", which,
+                     row.seconds / rows.front().seconds);
 }
 
 std::string to_submit(const Advice& advice) {
+  constexpr double kDevice = 5e13;  // FLOP/s of a processor that is taken for a device
   const std::int64_t each = advice.machine.ranks_per_node;
   const std::int64_t ranks = advice.choice.experiment.ranks();
   const std::string file =
       advice.folder.empty() ? "experiment.yaml" : advice.folder + "/experiment.yaml";
-  const std::int64_t nodes = each > 0 ? (ranks + each - 1) / each : 1;
-  std::string text =
-      fmt::format("sbatch --nodes={} jobscripts/multi_node_gpu.sbatch {}\n", nodes, file);
+  const bool device = advice.machine.peak_flops_per_second >= kDevice;
+  std::string text = fmt::format(
+      "sbatch --nodes={}{} jobscripts/{}.sbatch {}{}\n", each > 0 ? (ranks + each - 1) / each : 1,
+      device ? "" : fmt::format(" --ntasks-per-node={}", each > 0 ? each : ranks),
+      device ? "multi_node_gpu" : "single_node_cpu", file, device ? " --set run.device=cuda" : "");
   if (advice.folder.empty()) text += "# --output FOLDER writes experiment.yaml and this page\n";
   return text;
 }

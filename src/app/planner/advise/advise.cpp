@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "app/planner/advise/advice.hpp"
 #include "app/planner/advise/question.hpp"
@@ -35,13 +36,14 @@ void write_file(const std::string& folder, const std::string& name, const std::s
   if (!file) fail(ExitCode::data, "{}: cannot be written", path.string());
 }
 
-/// The fastest simulated candidates with cad and without.
+/// Of those with cad, and of those without, the one that the search compared over most steps, the
+/// first of equals: its best of the kind.
 Contenders contenders_of(const std::vector<Considered>& considered) {
   Contenders found;
   for (const Considered& one : considered) {
     if (one.steps == 0) continue;
     const Considered*& best = disaggregates(one.candidate) ? found.with : found.without;
-    if (best == nullptr || one.seconds < best->seconds) best = &one;
+    if (best == nullptr || one.steps > best->steps) best = &one;
   }
   return found;
 }
@@ -71,12 +73,13 @@ Advice advise_on(const CommandLine& line) {
   advice.documents = documents_of(e, packer);
   advice.choice = search_layout(e, packer, advice.machine, true);
   const Contenders contenders = contenders_of(advice.choice.considered);
-  Progress progress(true, 1, "scenario", 0, stderr);
+  std::optional<Progress> progress;
   advice.scenarios =
       scenarios_of(e, advice.machine, contenders, advice.choice.cad, [&](int done, int of) {
-        progress.show(1, fmt::format("{} of {} simulations with something changed", done, of));
+        if (!progress) progress.emplace(true, of, "simulation", 0, stderr);
+        progress->show(done, "of what may change");
       });
-  progress.finish();
+  if (progress) progress->finish();
   const std::int64_t each = advice.machine.ranks_per_node;
   advice.instructions = {
       instruction_for(advice, cadenza_recipe),
@@ -89,8 +92,16 @@ Advice advise_on(const CommandLine& line) {
 }  // namespace
 
 void advise(const CommandLine& line) {
+  const bool is_new = !line.output.empty() && !fs::exists(line.output);
   make_folder(line.output);
-  const Advice advice = advise_on(line);
+  Advice advice;
+  try {
+    advice = advise_on(line);
+  } catch (...) {
+    std::error_code ignored;
+    if (is_new) fs::remove(line.output, ignored);
+    throw;
+  }
   const std::string json = to_json(advice);
   if (!line.output.empty()) {
     write_file(line.output, "advice.html", to_page(advice));

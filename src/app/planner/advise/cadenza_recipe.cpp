@@ -11,6 +11,10 @@ Recipe cadenza_recipe(const config::Experiment& e) {
   config::Experiment own = e;
   own.cluster.software = {};
   recipe.text = config::to_yaml(own);
+  if (!e.cluster.software.is_own()) {
+    recipe.notes.push_back("all times are those of " + e.cluster.software.name +
+                           "; cadenza simulate with experiment.yaml says what Cadenza takes");
+  }
   if (e.parallel.shard == config::Shard::parameters) {
     recipe.missing.emplace_back("shard parameters (FSDP), which is only simulated");
   }

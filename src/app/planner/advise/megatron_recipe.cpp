@@ -30,7 +30,8 @@ class Arguments {
     add_attention();
     add_states();
     add_recomputation();
-    recipe_.notes.push_back("tokenizer, data, learning rate and output are yours to add");
+    recipe_.notes.push_back(
+        "tokenizer, data, learning rate and output are yours to add, and torchrun's rendezvous");
   }
 
   Recipe recipe() && { return std::move(recipe_); }
@@ -67,6 +68,7 @@ class Arguments {
     line(fmt::format("--seq-length {0} --max-position-embeddings {0}", sequence));
     line(fmt::format("--micro-batch-size 1 --global-batch-size {}{}", e_.batch.tokens / sequence,
                      e_.run.dtype == config::Dtype::bfloat16 ? " --bf16" : ""));
+    if (e_.cluster.software.gradients == config::Travels::stored) line("--grad-reduce-in-bf16");
   }
 
   void add_degrees() {

@@ -35,6 +35,9 @@ class Toml {
     add_recomputation();
     section("compile");
     key("enable", "true");
+    if (!recipe_.same() && e.cluster.software.name != recipe_.stack) {
+      recipe_.notes.push_back("--software torchtitan searches layouts with FSDP");
+    }
     recipe_.notes.push_back(
         "TOML is read by torchtitan up to v0.2.2; data and optimizer are yours to add");
   }
@@ -68,8 +71,9 @@ class Toml {
     recipe_.notes.push_back(fmt::format(
         "the flavor has to be in llama3_args with attn_type flex and attn_mask_type block_causal, "
         "so "
-        "that documents do not see each other: dim {}, n_layers {}, n_heads {}, n_kv_heads {}",
-        m.d_model, m.layers, m.heads, m.kv_heads));
+        "that documents do not see each other: dim {}, n_layers {}, n_heads {}, n_kv_heads {}, "
+        "feed-forward {}, rope_theta {:.0f}",
+        m.d_model, m.layers, m.heads, m.kv_heads, m.ffn, m.rope.theta));
   }
 
   void add_batch() {
@@ -87,6 +91,11 @@ class Toml {
     const bool sharded = p.shard == config::Shard::parameters;
     if (p.shard == config::Shard::optimizer) {
       lacks("shard optimizer (ZeRO stage 1): whole replicas or FSDP");
+    }
+    if (p.shard == config::Shard::none && p.context > 1) {
+      lacks("whole parameters with context parallelism: it shards them over the context ranks");
+    } else if (p.shard == config::Shard::none && p.trainers() > p.data) {
+      lacks("whole replicas beside other parallelism: FSDP alone goes with it");
     }
     key("data_parallel_replicate_degree", sharded ? 1 : p.data);
     key("data_parallel_shard_degree", sharded ? p.data : 1);

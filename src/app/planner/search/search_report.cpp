@@ -72,6 +72,7 @@ std::string shares(const Judged& best) {
 
 /// What costs a loser most against the best.
 std::string loses_by(const Judged& loser, const Judged& best) {
+  if (loser.seconds <= best.seconds) return "as fast as the first";
   const auto more = [&](const StepPart& part) {
     return loser.parts.*part.seconds - best.parts.*part.seconds;
   };
