@@ -59,6 +59,7 @@ struct Group {
 /// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
 /// one for each tolerance. The layout that wins decides by tick.
 constexpr double kSearchedTolerance = 0.1;
+constexpr int kManyServers = 128;  ///< of more, each lacks little: see settle_tolerance()
 
 /// What plans and clocks take, in operations of a clock: the same on every host.
 double work_of(const StepPlans& tick_plans, double operations) {
@@ -119,6 +120,7 @@ class Search {
         limit_(run.run.memory > 0 ? run.run.memory : machine.memory) {
     add_groups();
     for (Group& group : groups_) weed(group);
+    settle_tolerance();
     progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
   }
 
@@ -214,6 +216,32 @@ class Search {
     group.expected = group.variants.front().bound;
     group.work = work_of_sample(arrangement.of(given_));
     return group;
+  }
+
+  /// Of many servers, what a step takes depends much on the tolerance: there, all candidates are
+  /// compared with the one that a tick of the largest pool gets.
+  void settle_tolerance() {
+    if (run_.attention.tolerance) return;
+    const Group* largest = nullptr;
+    int servers = kManyServers;
+    for (const Group& group : groups_) {
+      if (group.settled || !group.disaggregates()) continue;
+      const int pool = program::Layout(group.arrangement.of(given_)).pool_size();
+      if (pool > servers) largest = &group, servers = pool;
+    }
+    if (largest == nullptr) return;
+    const Sample sample =
+        sample_of(largest->arrangement.to_run(run_), batch_, attention_, {servers, 1});
+    const StepPlans plans = program::plan_ticks(sample.experiment, sample.batch, machine_);
+    const std::vector<plan::Trial>& trials = plans.front().forward.trials;
+    work_ += static_cast<double>(trials.size()) * work_of(plans, 0);
+    given_.attention.tolerance = trials.front().tolerance;
+    for (Group& group : groups_) {
+      group.arrangement.attention.tolerance = given_.attention.tolerance;
+      for (Judged& variant : group.variants) {
+        variant.candidate.attention.tolerance = given_.attention.tolerance;
+      }
+    }
   }
 
   /// What does not fit whatever its plans are is not looked at.
