@@ -52,8 +52,10 @@ std::string ratio_text(const StepRatio& ratio);
 std::string outlook_text(const Outlook& outlook);
 /// "data 2 x ..., zigzag; 1.04 x the time of the fastest".
 std::string row_text(const Advice& advice, const Instruction& instruction);
-/// How the experiment is run, for the recipe of Cadenza.
-std::string to_submit(const Advice& advice);
+/// What is typed: the recipe, but for Cadenza, whose recipe is an experiment, how that is run.
+std::string to_type(const Advice& advice, const Instruction& instruction);
+inline constexpr const char* kScenarioNote =
+    "The same two layouts throughout; *: does not fit into memory; -: another layout is needed.";
 
 // --- Forms ---
 

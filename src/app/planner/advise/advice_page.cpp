@@ -153,26 +153,21 @@ std::string scenarios_section(const std::vector<Scenario>& scenarios) {
         escaped(one.what), outlook_text(one.with), outlook_text(one.without),
         one.cad ? scale(*one.cad) : "", one.cad ? ratio_text(*one.cad) : "");
   }
-  return text + "</table>\n" + paragraph(pays_text(scenarios)) +
-         paragraph(
-             "The same two layouts throughout; *: does not fit into memory; -: another layout "
-             "is needed.",
-             "soft");
+  return text + "</table>\n" + paragraph(pays_text(scenarios)) + paragraph(kScenarioNote, "soft");
 }
 
 std::string instructions_section(const Advice& advice) {
   std::string text = "<h2>What to type</h2>\n";
   for (const Instruction& one : advice.instructions) {
     const Recipe& recipe = one.recipe;
-    const bool own = &one == &advice.instructions.front();
     text += fmt::format("<h3>{} <span class=\"soft\">({})</span></h3>\n<pre>{}</pre>\n",
                         escaped(recipe.stack), escaped(row_text(advice, one)),
-                        escaped(own ? to_submit(advice) : recipe.text));
+                        escaped(to_type(advice, one)));
     std::vector<std::string> lines;
     for (const std::string& line : recipe.missing) lines.push_back("No equivalent: " + line);
     lines.insert(lines.end(), recipe.notes.begin(), recipe.notes.end());
     if (!lines.empty()) text += items(lines);
-    if (own) {
+    if (recipe.stack == kOwnStack) {
       text += "<details><summary>experiment.yaml</summary><pre>" + escaped(recipe.text) +
               "</pre></details>\n";
     }

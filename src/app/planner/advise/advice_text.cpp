@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "app/planner/advise/advice.hpp"
+#include "app/planner/search/search_report.hpp"
 #include "cadenza/base/text.hpp"
-#include "cadenza/config/load.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -20,17 +20,13 @@ std::string tokens_text(double tokens) {
   return tokens < 10000 ? fmt::format("{:.0f}", tokens) : format_count(tokens);
 }
 
-std::string seconds_text(double seconds) {
-  return seconds >= 1 && seconds < 10 ? fmt::format("{:.2f} s", seconds) : format_duration(seconds);
-}
-
 std::string section(const char* title) {
   return fmt::format("\n== {} ==\n", title);
 }
 
-std::string lines_of(const std::vector<std::string>& lines, const char* indent = "  ") {
+std::string lines_of(const std::vector<std::string>& lines) {
   std::string text;
-  for (const std::string& line : lines) text += fmt::format("{}{}\n", indent, line);
+  for (const std::string& line : lines) text += fmt::format("  {}\n", line);
   return text;
 }
 
@@ -55,13 +51,28 @@ std::string scenarios_text(const std::vector<Scenario>& scenarios) {
   return text;
 }
 
+/// How the experiment is run.
+std::string to_submit(const Advice& advice) {
+  constexpr double kDevice = 5e13;  // FLOP/s of a processor that is taken for a device
+  const std::int64_t each = advice.machine.ranks_per_node;
+  const std::int64_t ranks = advice.choice.experiment.ranks();
+  const std::string file =
+      advice.folder.empty() ? "experiment.yaml" : advice.folder + "/experiment.yaml";
+  const bool device = advice.machine.peak_flops_per_second >= kDevice;
+  std::string text = fmt::format(
+      "sbatch --nodes={}{} jobscripts/{}.sbatch {}{}\n", each > 0 ? (ranks + each - 1) / each : 1,
+      device ? "" : fmt::format(" --ntasks-per-node={}", each > 0 ? each : ranks),
+      device ? "multi_node_gpu" : "single_node_cpu", file, device ? " --set run.device=cuda" : "");
+  if (advice.folder.empty()) text += "# --output FOLDER writes experiment.yaml and this page\n";
+  return text;
+}
+
 std::string instructions_text(const Advice& advice) {
   std::string text;
   for (const Instruction& one : advice.instructions) {
     const Recipe& recipe = one.recipe;
     text += fmt::format("\n{} ({}):\n", recipe.stack, row_text(advice, one));
-    const bool own = &one == &advice.instructions.front();
-    std::string body = own ? to_submit(advice) : recipe.text;
+    const std::string body = to_type(advice, one);
     for (std::size_t begin = 0; begin < body.size();) {
       const std::size_t end = std::min(body.find('\n', begin), body.size());
       text += fmt::format("    {}\n", body.substr(begin, end - begin));
@@ -89,13 +100,11 @@ std::string question_text(const Advice& advice) {
 std::string answer_text(const Advice& advice) {
   const std::vector<Considered>& all = advice.choice.considered;
   const Considered& first = all.front();
-  const auto untried = std::ranges::count_if(all, [](const Considered& one) {
-    return one.status == "not tried" || one.why.ends_with("search time was over");
-  });
-  std::string text = fmt::format(
-      "The fastest {} {}, {}: {} a step, {} tokens/s", untried > 0 ? "found is" : "is",
-      layout_text(first.candidate), placement_text(first.candidate.attention),
-      seconds_text(first.seconds), format_count(advice.documents.tokens / first.seconds));
+  const auto untried = std::ranges::count(all, true, &Considered::out_of_time);
+  std::string text =
+      fmt::format("The fastest {} {}, {}: {} a step, {} tokens/s", untried > 0 ? "found is" : "is",
+                  layout_text(first.candidate), placement_text(first.candidate.attention),
+                  step_text(first.seconds), format_count(advice.documents.tokens / first.seconds));
   if (first.utilization > 0) text += fmt::format(", MFU {:.0f} %", 100 * first.utilization);
   text += ".";
   if (untried == 0) return text;
@@ -158,7 +167,7 @@ std::string ratio_text(const StepRatio& ratio) {
 
 std::string outlook_text(const Outlook& outlook) {
   if (outlook.seconds == 0) return "-";
-  return seconds_text(outlook.seconds) + (outlook.fits ? "" : " *");
+  return step_text(outlook.seconds) + (outlook.fits ? "" : " *");
 }
 
 std::string row_text(const Advice& advice, const Instruction& instruction) {
@@ -172,19 +181,8 @@ std::string row_text(const Advice& advice, const Instruction& instruction) {
                      row.seconds / rows.front().seconds);
 }
 
-std::string to_submit(const Advice& advice) {
-  constexpr double kDevice = 5e13;  // FLOP/s of a processor that is taken for a device
-  const std::int64_t each = advice.machine.ranks_per_node;
-  const std::int64_t ranks = advice.choice.experiment.ranks();
-  const std::string file =
-      advice.folder.empty() ? "experiment.yaml" : advice.folder + "/experiment.yaml";
-  const bool device = advice.machine.peak_flops_per_second >= kDevice;
-  std::string text = fmt::format(
-      "sbatch --nodes={}{} jobscripts/{}.sbatch {}{}\n", each > 0 ? (ranks + each - 1) / each : 1,
-      device ? "" : fmt::format(" --ntasks-per-node={}", each > 0 ? each : ranks),
-      device ? "multi_node_gpu" : "single_node_cpu", file, device ? " --set run.device=cuda" : "");
-  if (advice.folder.empty()) text += "# --output FOLDER writes experiment.yaml and this page\n";
-  return text;
+std::string to_type(const Advice& advice, const Instruction& instruction) {
+  return instruction.recipe.stack == kOwnStack ? to_submit(advice) : instruction.recipe.text;
 }
 
 std::string to_text(const Advice& a) {
@@ -194,9 +192,7 @@ std::string to_text(const Advice& a) {
   text += section("If something changes") + scenarios_text(a.scenarios);
   const std::string pays = pays_text(a.scenarios);
   if (!pays.empty()) text += "  " + pays + "\n";
-  text +=
-      "  The same two layouts throughout; *: does not fit into memory; -: another layout is "
-      "needed.\n";
+  text += fmt::format("  {}\n", kScenarioNote);
   text += section("How sure") +
           lines_of(sureness(a.evidence, a.asked.cluster.software.name, a.machine.name));
   text += section("What to type") + instructions_text(a).substr(1);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include "app/planner/advise/recipes.hpp"
 #include "cadenza/config/load.hpp"
 
 namespace cadenza::app {
 
 Recipe cadenza_recipe(const config::Experiment& e) {
-  Recipe recipe{.stack = "Cadenza", .file = "experiment.yaml"};
+  Recipe recipe{.stack = kOwnStack, .file = "experiment.yaml"};
   config::Experiment own = e;
   own.cluster.software = {};
   recipe.text = config::to_yaml(own);

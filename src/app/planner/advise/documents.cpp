@@ -57,14 +57,18 @@ std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& lengths, const M
   }
   double tokens = 0, pairs = 0;
   for (const std::int64_t length : lengths) {
-    tokens += static_cast<double>(length);
-    pairs += pairs_of(mask, length);
-  }
-  for (const std::int64_t length : lengths) {
     LengthBin& bin = bins[at(bin_of(length) - first)];
-    bin.documents += 1 / static_cast<double>(lengths.size());
-    bin.tokens += static_cast<double>(length) / tokens;
-    bin.attention += pairs_of(mask, length) / pairs;
+    const double mine = pairs_of(mask, length);
+    bin.documents += 1;
+    bin.tokens += static_cast<double>(length);
+    bin.attention += mine;
+    tokens += static_cast<double>(length);
+    pairs += mine;
+  }
+  for (LengthBin& bin : bins) {
+    bin.documents /= static_cast<double>(lengths.size());
+    bin.tokens /= tokens;
+    bin.attention /= pairs;
   }
   join_first(bins);
   return bins;

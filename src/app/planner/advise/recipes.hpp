@@ -20,6 +20,8 @@ struct Recipe {
   bool same() const { return missing.empty(); }
 };
 
+inline constexpr const char* kOwnStack = "Cadenza";
+
 /// The experiment for `cadenza train`, as its own program runs it, and how to submit it.
 /// @param e  with a layout and a placement, like those below
 Recipe cadenza_recipe(const config::Experiment& e);

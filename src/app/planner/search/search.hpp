@@ -64,8 +64,9 @@ struct Considered {
   // Where it was simulated:
   StepParts parts;
   double attention_imbalance = 1;
-  double utilization = 0;  ///< model FLOPs over those of the machine's peak; 0: not known
-  double work = 0;         ///< that simulating a step takes, as kMostWork counts it
+  double utilization = 0;    ///< model FLOPs over those of the machine's peak; 0: not known
+  double work = 0;           ///< that simulating a step takes, as kMostWork counts it
+  bool out_of_time = false;  ///< it might be the best, but no time was left to simulate it
 };
 
 struct Choice {

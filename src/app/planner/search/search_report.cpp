@@ -55,11 +55,6 @@ constexpr std::array<StepPart, 4> kParts = {{{"attention", &StepParts::attention
                                              {"other computation", &StepParts::dense},
                                              {"waiting", &StepParts::exposed}}};
 
-/// Two digits behind the point where candidates are apart by them.
-std::string step_text(double seconds) {
-  return seconds >= 1 && seconds < 10 ? fmt::format("{:.2f} s", seconds) : format_duration(seconds);
-}
-
 /// Where the time of the best goes.
 std::string shares(const Judged& best) {
   std::string text;
@@ -276,6 +271,10 @@ std::string to_run(const Candidate& candidate) {
 
 }  // namespace
 
+std::string step_text(double seconds) {
+  return seconds >= 1 && seconds < 10 ? fmt::format("{:.2f} s", seconds) : format_duration(seconds);
+}
+
 StepParts parts_of(const simulate::Result& step) {
   StepParts parts;
   double most = 0;
@@ -323,21 +322,21 @@ std::vector<Considered> considered(const SearchReport& report) {
     const bool first = &j == &report.ranked.front();
     all.push_back({j.candidate, "simulated", first ? "" : loses_by(j, report.ranked.front()),
                    j.seconds, j.steps, j.bound, j.bytes, j.parts, j.attention_imbalance,
-                   utilization(report, j), j.work});
+                   utilization(report, j), j.work, false});
   }
   for (const Judged& j : report.others) {
     const bool estimated = only_estimated(j);
     const char* status = estimated                       ? "estimated"
                          : j.outcome == Outcome::untried ? "not tried"
                                                          : "excluded";
-    all.push_back({j.candidate,
-                   status,
-                   why(j, report),
-                   estimated ? j.expected : 0.0,
-                   0,
-                   j.bound,
-                   estimated || j.outcome == Outcome::too_large ? j.bytes : 0,
-                   {}});
+    Considered& one = all.emplace_back();
+    one.candidate = j.candidate;
+    one.status = status;
+    one.why = why(j, report);
+    one.seconds = estimated ? j.expected : 0.0;
+    one.bound_seconds = j.bound;
+    one.bytes = estimated || j.outcome == Outcome::too_large ? j.bytes : 0;
+    one.out_of_time = j.outcome == Outcome::untried || j.outcome == Outcome::late;
   }
   return all;
 }

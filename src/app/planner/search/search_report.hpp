@@ -42,6 +42,9 @@ struct Judged {
   StepParts parts;
 };
 
+/// Seconds of a step; two digits behind the point where candidates are apart by them.
+std::string step_text(double seconds);
+
 StepParts parts_of(const simulate::Result& step);
 double imbalance_of(const config::Experiment& e, const simulate::Result& step);
 
