@@ -111,6 +111,17 @@ bool shares_sequences(const Experiment& e) {
   return e.parallel.context > 1 || e.parallel.open.context;
 }
 
+/// Whether documents get ranks of a context group by their cost.
+bool shares_by_cost(const Experiment& e) {
+  return shares_sequences(e) && (is_automatic(e) || e.attention.shares_by_cost());
+}
+
+/// Whether documents, or all of a microbatch as one, are cut into equal chunks.
+bool cuts_evenly(const Experiment& e) {
+  const Shares shares = e.attention.shares();
+  return shares_sequences(e) && (shares == Shares::contiguous || shares == Shares::zigzag);
+}
+
 bool has_stages(const Experiment& e) {
   return e.parallel.pipeline > 1 || e.parallel.open.pipeline;
 }
@@ -140,6 +151,14 @@ std::string lengths_choice(const Experiment& e) {
 std::string sharing_choice(const Experiment& e) {
   if (!shares_sequences(e)) return fmt::format("parallel.context = {}", e.parallel.context);
   return fmt::format("attention.placement = {}", word(e.attention.placement));
+}
+
+/// The choice that decides what is cut into chunks.
+std::string cutting_choice(const Experiment& e) {
+  if (!shares_sequences(e) || !leaves_sharding_open(traits_of(e.attention.placement))) {
+    return sharing_choice(e);
+  }
+  return fmt::format("attention.sharding = {}", word(e.attention.sharding));
 }
 
 std::string documents_choice(const Experiment& e) {
@@ -231,10 +250,14 @@ const Belonging kBelongings[] = {
     CADENZA_OF_TASK(data.retrieval.depth_max, e.data.retrieval.tells_facts(), kWithFacts),
     CADENZA_OF_TASK(data.retrieval.phrase, e.data.retrieval.tells_facts(), kWithFacts),
 
-    {CADENZA_KEY(batch.longest), CADENZA_USED(e.batch.packing != Packing::fixed),
-     CADENZA_CHOICE(batch.packing), "packing balanced or pooled"},
-    {CADENZA_KEY(batch.break_even), CADENZA_USED(e.batch.packing != Packing::fixed),
-     CADENZA_CHOICE(batch.packing), "packing balanced or pooled"},
+    {CADENZA_KEY(batch.longest),
+     CADENZA_USED(e.batch.packing != Packing::fixed || shares_by_cost(e)),
+     CADENZA_CHOICE(batch.packing),
+     "packing balanced or pooled, placement dynamic and sharding whole"},
+    {CADENZA_KEY(batch.break_even),
+     CADENZA_USED(e.batch.packing != Packing::fixed || shares_by_cost(e)),
+     CADENZA_CHOICE(batch.packing),
+     "packing balanced or pooled, placement dynamic and sharding whole"},
     {CADENZA_KEY(batch.outliers), CADENZA_USED(e.batch.packing == Packing::balanced),
      CADENZA_CHOICE(batch.packing), "packing balanced", refused},
 
@@ -282,17 +305,17 @@ const Belonging kBelongings[] = {
     {CADENZA_KEY(attention.sharding),
      CADENZA_USED(shares_sequences(e) && is_placed(e, leaves_sharding_open)), sharing_choice,
      placements(leaves_sharding_open) + " and parallel.context above 1"},
-    {CADENZA_KEY(attention.shard_unit),
-     CADENZA_USED(shares_sequences(e) && !deals_stripes(e.attention.placement)), sharing_choice,
-     "parallel.context above 1 and a placement without stripes"},
+    {CADENZA_KEY(attention.shard_unit), CADENZA_USED(cuts_evenly(e)), cutting_choice,
+     "parallel.context above 1 and sharding contiguous or zigzag"},
     {CADENZA_KEY(attention.head_parallel),
      CADENZA_USED(splits_some_heads(traits_of(e.attention.placement))),
      CADENZA_CHOICE(attention.placement), placements(splits_some_heads)},
     {CADENZA_KEY(attention.inner_ring),
      CADENZA_USED(passes_keys_on(traits_of(e.attention.placement))),
      CADENZA_CHOICE(attention.placement), placements(passes_keys_on)},
-    {CADENZA_KEY(attention.block), CADENZA_USED(is_placed(e, has_blocks)),
-     CADENZA_CHOICE(attention.placement), placements(has_blocks)},
+    {CADENZA_KEY(attention.block),
+     CADENZA_USED(is_placed(e, has_blocks) || e.attention.shares() == Shares::ptrr),
+     CADENZA_CHOICE(attention.placement), placements(has_blocks) + ", and sharding ptrr"},
     {CADENZA_KEY(attention.tolerance), CADENZA_USED(is_placed(e, moves_attention)),
      CADENZA_CHOICE(attention.placement), placements(moves_attention)},
     {CADENZA_KEY(attention.bound), CADENZA_USED(is_placed(e, moves_attention)),

@@ -25,7 +25,7 @@ constexpr double kMostParameters = 0x1p50;
 constexpr double kMostActivations = 0x1p52;  ///< activations of a microbatch, in all layers
 constexpr double kMostPasses = 0x1p23;       ///< per step: microbatches through layers, on ranks
 constexpr double kMostPairs = 0x1p22;        ///< per step: pairs of ranks of a context group
-constexpr double kMostBlocks = 0x1p26;       ///< per step: blocks that CAD places
+constexpr double kMostBlocks = 0x1p26;       ///< per step: blocks that CAD or PTRR places
 
 double real(std::int64_t number) {
   return static_cast<double>(number);
@@ -77,7 +77,9 @@ void check_step(const Checker& check, const Experiment& e) {
                 "messages; valid: at most {:.3g} pairs in a step",
                 p.context, microbatches, kMostPairs);
   const double blocks = real(e.batch.tokens) / real(e.attention.block);
-  check.require(!disaggregates(e.attention.placement) || blocks <= kMostBlocks, "attention.block",
+  const bool places_blocks =
+      disaggregates(e.attention.placement) || e.attention.shares() == Shares::ptrr;
+  check.require(!places_blocks || blocks <= kMostBlocks, "attention.block",
                 "found {}: {:.3g} blocks in a step; valid: at most {:.3g}", e.attention.block,
                 blocks, kMostBlocks);
 }
@@ -181,11 +183,12 @@ void check_capacity(const Checker& check, const Experiment& e) {
   const PlacementKind placement = e.attention.placement;
   const bool moves = disaggregates(placement) || placement == PlacementKind::automatic;
   check.require(rows.empty() || moves || e.batch.packing != Packing::fixed ||
-                    (e.parallel.context > 1 && !deals_stripes(placement)),
+                    (e.parallel.context > 1 && !deals_stripes(placement) &&
+                     e.attention.shares() != Shares::ptrr),
                 kPath,
                 "found {} with placement {}, packing {} and context {}, which give all ranks "
                 "the same; valid: with placement cad or auto, packing balanced or pooled, or a "
-                "context group without stripes",
+                "context group without stripes or sharding ptrr",
                 counted(std::ssize(rows), "rank"), word(placement), word(e.batch.packing),
                 e.parallel.context);
   const Parallel::Open& open = e.parallel.open;

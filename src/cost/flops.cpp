@@ -66,6 +66,16 @@ double break_even(const Model& m) {
   return static_cast<double>(layer) + static_cast<double>(m.vocab) / static_cast<double>(m.layers);
 }
 
+double break_even(const config::Experiment& experiment) {
+  const std::int64_t given = experiment.batch.break_even;
+  return given > 0 ? static_cast<double>(given) : break_even(experiment.model);
+}
+
+double document_cost(const Mask& mask, std::int64_t length, double break_even) {
+  const auto pairs = static_cast<double>(2 * mask.within(length).pairs({0, length}) - length);
+  return pairs / break_even + static_cast<double>(length);
+}
+
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKind device) {
   const bool on_host = device == config::DeviceKind::host;
   const std::int64_t elements = std::int64_t{1} << (on_host ? 22 : 28);

@@ -8,6 +8,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/limits.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 
 namespace cadenza::data {
@@ -41,13 +42,8 @@ std::size_t soonest(const std::vector<Bin>& bins, const std::vector<std::int64_t
   return best;
 }
 
-/// Cost of a document in tokens: length + (2 pairs - length) / break_even, which for causal
-/// attention is d + d * d / break_even.
 double cost_of(const BatchDocument& document, const DealOptions& options) {
-  const std::int64_t length = document.length();
-  const auto pairs =
-      static_cast<double>(2 * options.mask.within(length).pairs({0, length}) - length);
-  return pairs / options.break_even + static_cast<double>(length);
+  return cost::document_cost(options.mask, document.length(), options.break_even);
 }
 
 std::int64_t total_tokens(const std::vector<Waiting>& documents) {

@@ -14,6 +14,7 @@ namespace {
 
 Plan place(const config::Attention& attention, const Workload& workload, const cost::Pool& pool) {
   using config::PlacementKind;
+  const bool by_document = attention.shares_by_cost();
   switch (attention.placement) {
     case PlacementKind::colocated:
       return colocated(workload);
@@ -24,11 +25,12 @@ Plan place(const config::Attention& attention, const Workload& workload, const c
     case PlacementKind::striped:
     case PlacementKind::block_striped:
     case PlacementKind::double_ring:
-      return ring(workload, attention.inner_ring);
+    case PlacementKind::dynamic:
+      return ring(workload, attention.inner_ring, by_document);
     case PlacementKind::ulysses:
       return ulysses(workload);
     case PlacementKind::ulysses_ring:
-      return ulysses_ring(workload, attention.head_parallel);
+      return ulysses_ring(workload, attention.head_parallel, by_document);
     case PlacementKind::cad:
       return cad(workload, attention, pool);
     case PlacementKind::automatic:

@@ -288,15 +288,17 @@ std::vector<double> LeastTime::attention() const {
   return seconds;
 }
 
-/// Of a rank in a microbatch, whichever has fewest and most. Ranks of a context group share a
-/// microbatch evenly, but for what does not divide in each of its documents.
+/// Of a rank in a microbatch, whichever has fewest and most. Where the ranks of a context group do
+/// not get documents by their cost, they share a microbatch evenly, but for what does not divide.
 LeastTime::Rows LeastTime::rows_of(const config::Experiment& e) const {
   const std::int64_t context = e.parallel.context;
   Rows rows{std::numeric_limits<std::int64_t>::max(), 1};
   for (const Microbatch& m : microbatches_) {
     const std::int64_t more = context == 1 ? 0 : std::ssize(m.lengths) + 1;
-    rows.least = std::min(rows.least, m.tokens / context);
-    rows.most = std::max(rows.most, std::min(m.tokens, m.tokens / context + more));
+    const bool even = context == 1 || !e.attention.shares_by_cost();
+    rows.least = std::min(rows.least, even ? m.tokens / context : 0);
+    rows.most =
+        std::max(rows.most, even ? std::min(m.tokens, m.tokens / context + more) : m.tokens);
   }
   return rows;
 }

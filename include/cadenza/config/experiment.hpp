@@ -170,7 +170,7 @@ struct Parallel {
 /// faster, chosen once for a run.
 enum class Overlap { none, ping_pong, automatic };
 /// How a context group shares tokens where the placement does not say; see Shares.
-enum class Sharding { contiguous, zigzag };
+enum class Sharding { contiguous, zigzag, whole, ptrr };
 /// The unit that is cut into a context group's chunks: every document, the whole microbatch, or the
 /// one of both that is predicted to be faster for the microbatch (WLB-LLM).
 enum class ShardUnit { document, sequence, predicted };
@@ -257,8 +257,20 @@ struct Attention {
   Shares shares() const {
     const Shares own = traits_of(placement).shares;
     if (own != Shares::given) return own;
-    return sharding == Sharding::zigzag ? Shares::zigzag : Shares::contiguous;
+    switch (sharding) {
+      case Sharding::contiguous:
+        return Shares::contiguous;
+      case Sharding::zigzag:
+        return Shares::zigzag;
+      case Sharding::whole:
+        return Shares::whole;
+      case Sharding::ptrr:
+        break;
+    }
+    return Shares::ptrr;
   }
+  /// Whether documents get ranks of a context group by their cost, else equal tokens.
+  bool shares_by_cost() const { return shares() == Shares::dynamic || shares() == Shares::whole; }
 };
 
 enum class OptimizerKind { adamw };

@@ -22,6 +22,7 @@ enum class PlacementKind {
   ulysses,
   ulysses_ring,
   double_ring,
+  dynamic,
   cad,
   automatic,
 };
@@ -32,8 +33,11 @@ enum class Reach { rank, group, pool, open };
 
 /// How a context group shares tokens. `given`: by attention.sharding. `zigzag`: in 2 x context
 /// chunks, of which rank r has chunks r and 2 x context - 1 - r. `striped`, `block_striped`: dealt
-/// to the ranks in turn, token by token or in blocks of attention.block tokens.
-enum class Shares { given, contiguous, zigzag, striped, block_striped };
+/// to the ranks in turn, token by token or in blocks of attention.block tokens. `dynamic`: every
+/// document has as many ranks of the group as it needs, in zigzag (Megatron's dynamic context
+/// parallelism, FlexSP, ByteScale); `whole`: one rank or all of them (FlashCP). `ptrr`: blocks of
+/// attention.block tokens, dealt by their work (PyTorch's processing-time-based round robin).
+enum class Shares { given, contiguous, zigzag, striped, block_striped, dynamic, whole, ptrr };
 
 /// How keys come to the queries of other ranks of a context group.
 enum class KeyPath {
@@ -63,6 +67,7 @@ inline constexpr auto kPlacements = std::to_array<PlacementTraits>({
     {"ulysses", Reach::group, Shares::contiguous, KeyPath::heads, true},
     {"ulysses_ring", Reach::group, Shares::given, KeyPath::head_groups, true},
     {"double_ring", Reach::group, Shares::given, KeyPath::ring, true},
+    {"dynamic", Reach::group, Shares::dynamic, KeyPath::ring, true},
     {"cad", Reach::pool, Shares::given, KeyPath::planned, true},
     {"auto", Reach::open, Shares::given, KeyPath::planned, false},
 });

@@ -21,8 +21,15 @@ double head_flops(const config::Model& model, std::int64_t tensor, std::int64_t 
 std::int64_t layer_parameters(const config::Model& model);
 
 /// Length in tokens at which causal attention of a document costs as many FLOPs as all matrix
-/// products. Packing weighs a document of d tokens with d * d / break_even + d.
+/// products.
 double break_even(const config::Model& model);
+/// batch.break_even or, where that is 0, the model's.
+double break_even(const config::Experiment& experiment);
+
+/// Cost of a document, attention and products, by which documents are shared out; in tokens of
+/// products: length + (2 pairs - length) / break_even, with causal attention
+/// length + length^2 / break_even.
+double document_cost(const Mask& mask, std::int64_t length, double break_even);
 
 /// Number of rows whose logits are computed at a time, for a microbatch of `rows` and a rank's
 /// share of the vocabulary, so that [rows, vocab] is never held whole. On a host a chunk fits its

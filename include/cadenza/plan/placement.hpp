@@ -59,8 +59,9 @@ Plan all_gather(const Workload& workload, config::Gather gather);
 /// Passes keys and values round rings of `inner_ring` ranks, one per node, inside a ring of nodes;
 /// with 1, as with all ranks of the group, rank by rank round one flat ring. The homes and the
 /// order of tokens make it ring, zigzag, striped or block-striped attention.
+/// @param by_document  a document's ring has only the ranks that hold a part of it
 /// @throws Error(usage) where inner_ring does not divide workload.context
-Plan ring(const Workload& workload, std::int64_t inner_ring = 1);
+Plan ring(const Workload& workload, std::int64_t inner_ring = 1, bool by_document = false);
 
 /// Splits the heads of the whole sequence over the ranks of a group (DeepSpeed-Ulysses).
 /// @throws Error(usage) where workload.context does not divide the heads
@@ -68,7 +69,7 @@ Plan ulysses(const Workload& workload);
 
 /// Splits the heads over `head_parallel` ranks, and passes keys round a ring of such groups.
 /// @throws Error(usage) where head_parallel does not divide workload.context and the heads
-Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel);
+Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel, bool by_document = false);
 
 /// Core attention disaggregation (DistCA, arXiv 2510.18121, section 4.2 and appendix B): moves
 /// head-tail items of blocks from servers above the mean to servers below it, largest balance per

@@ -4,7 +4,10 @@
 #include "cadenza/plan/plan.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
@@ -16,8 +19,9 @@ namespace cadenza::plan {
 /// Divides a context group into ring positions of `head_parallel` ranks each: rank = position x
 /// head_parallel + slice. Every `inner_ring` positions form a node.
 struct RingShape {
-  int head_parallel = 1;  ///< divides the group and the heads
-  int inner_ring = 1;     ///< divides the number of positions; 1, or all of them: one flat ring
+  int head_parallel = 1;     ///< divides the group and the heads
+  int inner_ring = 1;        ///< divides the number of positions; 1, or all of them: one flat ring
+  bool by_document = false;  ///< a document's ring has only the positions that hold a part of it
 };
 
 /// Makes a plan in which every rank computes one slice of the heads for all queries of its
@@ -29,13 +33,15 @@ struct RingShape {
 /// nodes before its own. They come from the previous position of the node or, where t is a multiple
 /// of P, from the same place on the previous node, which had them one step (P steps) earlier. A key
 /// moves on only as far as the last position that reads it. Steps in which nothing moves and
-/// nothing runs have no stage.
+/// nothing runs have no stage. Rings by document run at the same time; where inner_ring does not
+/// divide one, it is flat.
 Plan ring_plan(const Workload& workload, const RingShape& shape);
 
 namespace {
 
 /// Rows of one ring position.
 struct Position {
+  Rank first = 0;                 ///< rank of its first slice
   std::vector<Home> queries;      ///< by rank
   std::vector<Home> keys;         ///< by rank
   std::vector<Home> all_queries;  ///< united over ranks, with rank 0
@@ -55,29 +61,18 @@ void for_each_common(const Home& row, const std::vector<Home>& set, Visit&& visi
   }
 }
 
+/// The positions of a ring in order, with the rows of the documents that go round it.
+using Ring = std::vector<Position>;
+
 class RingBuilder {
  public:
   RingBuilder(const Workload& workload, const RingShape& shape)
-      : workload_(workload),
-        slices_(shape.head_parallel),
-        inner_ring_(shape.inner_ring),
-        positions_(workload.context / shape.head_parallel),
-        first_(slices_ > 1 ? 1 : 0) {
-    stages_.resize(index(first_ + positions_ + 1));
+      : workload_(workload), shape_(shape), slices_(shape.head_parallel), first_(slices_ > 1) {
+    stages_.resize(index(first_ + workload.context / slices_ + 1));
   }
 
   std::vector<Stage> stages() {
-    std::vector<Position> positions(static_cast<std::size_t>(workload_.ranks / slices_ + 1));
-    for (const Home& home : workload_.homes) add_home(positions, home);
-    for (Position& position : positions) {
-      position.all_queries = joined(position.queries);
-      position.all_keys = joined(position.keys);
-    }
-    const int groups = workload_.ranks / workload_.context;
-    for (int group = 0; group < groups; ++group) {
-      add_group(std::span(positions).subspan(index(group * positions_), index(positions_)),
-                group * workload_.context);
-    }
+    for (Ring& ring : shape_.by_document ? rings_of_documents() : rings_of_groups()) add(ring);
     // With narrow masks nothing moves and nothing runs in some steps.
     std::erase_if(stages_, [](const Stage& s) { return s.moves.empty() && s.tasks.empty(); });
     if (stages_.empty()) stages_.emplace_back();
@@ -88,8 +83,46 @@ class RingBuilder {
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  void add_home(std::vector<Position>& positions, const Home& home) const {
-    Position& position = positions[index(home.rank / slices_)];
+  /// One ring for every context group.
+  std::vector<Ring> rings_of_groups() const {
+    const int positions = workload_.context / slices_;
+    std::vector<Ring> rings(index(workload_.ranks / workload_.context));
+    for (std::size_t group = 0; group < rings.size(); ++group) {
+      for (int i = 0; i < positions; ++i) {
+        rings[group].emplace_back().first =
+            static_cast<int>(group) * workload_.context + i * slices_;
+      }
+    }
+    for (const Home& home : workload_.homes) {
+      const int in_group = home.rank % workload_.context;
+      add_home(rings[index(home.rank / workload_.context)][index(in_group / slices_)], home);
+    }
+    return rings;
+  }
+
+  /// One ring for all documents on the same positions.
+  std::vector<Ring> rings_of_documents() const {
+    std::vector<std::vector<Home>> homes(workload_.lengths.size());
+    for (const Home& home : workload_.homes) homes[index(home.document)].push_back(home);
+    std::map<std::vector<Rank>, Ring> rings;
+    for (const std::vector<Home>& of_document : homes) {
+      std::set<Rank> firsts;
+      for (const Home& home : of_document) firsts.insert(home.rank / slices_ * slices_);
+      const std::vector<Rank> members(firsts.begin(), firsts.end());
+      Ring& ring = rings[members];
+      ring.resize(members.size());
+      for (std::size_t i = 0; i < members.size(); ++i) ring[i].first = members[i];
+      for (const Home& home : of_document) {
+        const auto member = std::ranges::upper_bound(members, home.rank) - members.begin() - 1;
+        add_home(ring[static_cast<std::size_t>(member)], home);
+      }
+    }
+    std::vector<Ring> all;
+    for (auto& [members, ring] : rings) all.push_back(std::move(ring));
+    return all;
+  }
+
+  void add_home(Position& position, const Home& home) const {
     const Range own = intersect(home.tokens, workload_.queries_of(index(home.document)));
     if (!own.empty()) position.queries.push_back({home.rank, home.document, own});
     position.keys.push_back(home);
@@ -101,8 +134,16 @@ class RingBuilder {
     return rows;
   }
 
-  void add_group(std::span<const Position> positions, Rank base) {
-    const auto rank = [&](int position, int slice) { return base + position * slices_ + slice; };
+  void add(Ring& positions) {
+    for (Position& position : positions) {
+      position.all_queries = joined(position.queries);
+      position.all_keys = joined(position.keys);
+    }
+    positions_ = static_cast<int>(positions.size());
+    inner_ring_ = positions_ % shape_.inner_ring == 0 ? shape_.inner_ring : 1;
+    const auto rank = [&](int position, int slice) {
+      return positions[index(position)].first + slice;
+    };
     std::vector<std::vector<Home>> keys(index(positions_ * positions_));  // by step and position
     for (int own = 0; own < positions_; ++own) {
       for (int step = 0; step < positions_; ++step) {
@@ -211,10 +252,11 @@ class RingBuilder {
   }
 
   const Workload& workload_;
-  int slices_;      // slices of the heads
-  int inner_ring_;  // positions per node
-  int positions_;   // positions per group
-  int first_;       // stage of ring step 0
+  RingShape shape_;
+  int slices_;          // slices of the heads
+  int first_;           // stage of ring step 0
+  int positions_ = 1;   // positions of the ring that is added
+  int inner_ring_ = 1;  // its positions per node
   std::vector<Stage> stages_;
 };
 
@@ -229,20 +271,21 @@ Plan ring_plan(const Workload& workload, const RingShape& shape) {
   return plan;
 }
 
-// Placements `ring`, `zigzag`, `striped`, `block_striped` and `double_ring`: queries stay, keys and
-// values go round the context group. They differ only in the homes of tokens and workload.order
+// Placements `ring`, `zigzag`, `striped`, `block_striped`, `double_ring` and `dynamic`: queries
+// stay, keys and values go round the context group, or the ranks of it that have a part of their
+// document. They differ only in the homes of tokens and workload.order
 // (Ring Attention, arXiv 2310.01889; Striped Attention, arXiv 2311.09431). With inner rings, a rank
 // sends as many keys as in one flat ring, but crosses nodes only in every inner_ring-th step
 // (LoongTrain, arXiv 2406.18485; over stripes of blocks it is the ring of MTraining, arXiv
 // 2510.18830).
 
-Plan ring(const Workload& workload, std::int64_t inner_ring) {
+Plan ring(const Workload& workload, std::int64_t inner_ring, bool by_document) {
   if (inner_ring < 1 || workload.context % inner_ring != 0) {
     fail(ExitCode::usage,
          "attention.inner_ring: found {}; valid: a divisor of parallel.context = {}", inner_ring,
          workload.context);
   }
-  return ring_plan(workload, {1, static_cast<int>(inner_ring)});
+  return ring_plan(workload, {1, static_cast<int>(inner_ring), by_document});
 }
 
 // Placement `ulysses` (DeepSpeed-Ulysses, arXiv 2309.14509): every rank of the context group
@@ -262,7 +305,7 @@ Plan ulysses(const Workload& workload) {
 // Placement `ulysses_ring`: splits the heads over `head_parallel` neighbouring ranks, with a ring
 // of such groups (USP, arXiv 2405.07719; the 2-D attention of LoongTrain, arXiv 2406.18485).
 
-Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel) {
+Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel, bool by_document) {
   if (head_parallel < 1 || workload.context % head_parallel != 0 ||
       workload.shape.heads % head_parallel != 0) {
     fail(ExitCode::usage,
@@ -271,7 +314,7 @@ Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel) {
          head_parallel, workload.context, workload.shape.heads);
   }
   const int slices = static_cast<int>(head_parallel);
-  return ring_plan(workload, {slices, workload.context / slices});
+  return ring_plan(workload, {slices, workload.context / slices, by_document});
 }
 
 }  // namespace cadenza::plan

@@ -71,6 +71,27 @@ std::vector<Home> shard(std::span<const std::int64_t> lengths, int first, const 
 std::vector<Home> shard_stripes(std::span<const std::int64_t> lengths, int first,
                                 const TokenOrder& order);
 
+/// How many ranks of a group a document gets.
+struct DegreeRule {
+  int ranks = 1;                              ///< of the group
+  std::vector<std::int64_t> capacities = {};  ///< as in Cut
+  bool ends_only = false;                     ///< one rank or all; else any nested subgroup
+  double longest = 1;     ///< tokens that a rank may hold, as a multiple of the mean
+  double break_even = 1;  ///< tokens; see cost::document_cost
+  Mask mask = {};
+};
+
+/// Homes of documents that have subgroups of their own, of adjacent ranks whose number divides the
+/// group's, in two chunks a rank: the smallest that leaves every rank within 2 % of the mean cost
+/// and the tokens that it may hold; where there is none, the one whose fullest rank has least.
+std::vector<Home> shard_by_degree(std::span<const std::int64_t> lengths, int first,
+                                  const DegreeRule& rule);
+
+/// Homes of blocks of a microbatch's tokens, sorted by the pairs of their queries and dealt to the
+/// ranks to and fro: the processing-time-based round robin (PTRR) of PyTorch's context parallelism.
+std::vector<Home> shard_by_work(std::span<const std::int64_t> lengths, int first, int ranks,
+                                std::int64_t block, const Mask& mask);
+
 /// Ping-pong: number of first tokens of every document in the first half of a group's tokens, which
 /// documents fill in order. At most one document is in both halves.
 std::vector<std::int64_t> half_cuts(std::span<const std::int64_t> lengths);

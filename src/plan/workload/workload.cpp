@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cadenza/base/at.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/plan/placement.hpp"
 #include "plan/workload/sharding.hpp"
 
@@ -35,10 +36,25 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
   const int ranks = static_cast<int>(experiment.parallel.context);
   const bool grouped = config::traits_of(attention.placement).keys == config::KeyPath::head_groups;
   const int parts = grouped ? static_cast<int>(attention.head_parallel) : 1;
-  const int chunks = attention.shares() == config::Shares::zigzag ? 2 : 1;
+  const int positions = ranks / parts;
+  const config::Shares shares = attention.shares();
+  if (shares == config::Shares::ptrr) {
+    return split_ranks(shard_by_work(lengths, first, positions, attention.block, attention.mask()),
+                       positions, parts);
+  }
+  if (attention.shares_by_cost()) {
+    const DegreeRule rule{positions,
+                          joined(capacities, parts),
+                          shares == config::Shares::whole,
+                          experiment.batch.longest,
+                          cost::break_even(experiment),
+                          attention.mask()};
+    return split_ranks(shard_by_degree(lengths, first, rule), positions, parts);
+  }
+  const int chunks = shares == config::Shares::zigzag ? 2 : 1;
   const auto cut = [&](bool documents) {
-    const Cut whole{ranks / parts, chunks, documents, joined(capacities, parts)};
-    return split_ranks(shard(lengths, first, whole), whole.ranks, parts);
+    const Cut whole{positions, chunks, documents, joined(capacities, parts)};
+    return split_ranks(shard(lengths, first, whole), positions, parts);
   };
   if (attention.shard_unit != config::ShardUnit::predicted) {
     return cut(attention.shard_unit == config::ShardUnit::document);

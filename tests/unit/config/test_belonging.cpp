@@ -101,7 +101,10 @@ const std::vector<Ignored>& ignored() {
       {"data.retrieval.depth_max=0.5", {}, "data.source = text", {"data={source: retrieval}"}},
       {"data.retrieval.phrase=5", {}, "data.source = text", {"data={source: retrieval}"}},
       {"batch.longest=2", {}, "batch.packing = fixed", kPooled},
+      {"batch.longest=2", placed("zigzag"), "batch.packing = fixed", placed("dynamic")},
       {"batch.break_even=200", {}, "batch.packing = fixed", {"batch.packing=balanced"}},
+      {"batch.break_even=200", placed("all_gather"), "batch.packing = fixed",
+       with(placed("all_gather"), {"attention.sharding=whole"})},
       {"parallel.schedule=interleaved",
        {},
        "parallel.pipeline = 1",
@@ -122,6 +125,10 @@ const std::vector<Ignored>& ignored() {
        placed("zigzag")},
       {"attention.shard_unit=sequence", placed("colocated", 1), "parallel.context = 1",
        placed("ulysses")},
+      {"attention.shard_unit=sequence", with(placed("all_gather"), {"attention.sharding=whole"}),
+       "attention.sharding = whole", placed("all_gather")},
+      {"attention.block=64", with(placed("all_gather"), {"attention.sharding=whole"}),
+       "attention.placement = all_gather", with(placed("all_gather"), {"attention.sharding=ptrr"})},
       {"attention.head_parallel=2", placed("ring"), "attention.placement = ring",
        placed("ulysses_ring")},
       {"attention.head_parallel=2",
@@ -167,11 +174,10 @@ TEST(Belonging, AKeyThatAChoiceIgnoresIsToldOf) {
 }
 
 TEST(Belonging, TheLineSaysWhereTheKeyStands) {
-  EXPECT_THAT(
-      unused({}, kGood + "attention: {placement: cad, inner_ring: 4}\n"),
-      ElementsAre("e.yaml:14: attention.inner_ring: found 4, which attention.placement = "
-                  "cad ignores; used with placement ring, zigzag, striped, block_striped or "
-                  "double_ring"));
+  EXPECT_THAT(unused({}, kGood + "attention: {placement: cad, inner_ring: 4}\n"),
+              ElementsAre("e.yaml:14: attention.inner_ring: found 4, which attention.placement = "
+                          "cad ignores; used with placement ring, zigzag, striped, block_striped, "
+                          "double_ring or dynamic"));
   EXPECT_THAT(unused({"attention={placement: cad, inner_ring: 4}"}),
               ElementsAre(HasSubstr("--set attention={placement: cad, inner_ring: 4}: "
                                     "attention.inner_ring: found 4, which")));

@@ -19,7 +19,7 @@ inline const std::vector<config::PlacementKind>& all_placements() {
       PlacementKind::cad,         PlacementKind::all_gather, PlacementKind::ring,
       PlacementKind::zigzag,      PlacementKind::striped,    PlacementKind::block_striped,
       PlacementKind::ulysses,     PlacementKind::cad,        PlacementKind::ulysses_ring,
-      PlacementKind::double_ring, PlacementKind::colocated};
+      PlacementKind::double_ring, PlacementKind::colocated,  PlacementKind::dynamic};
   return kAll;
 }
 

@@ -239,11 +239,17 @@ TEST(Context, WhatDoesNotDivideIsRefused) {
 
 /// Any experiment that placements accept.
 config::Experiment random_experiment(Draw& draw) {
-  const std::vector<PlacementKind> placements = {
-      PlacementKind::all_gather,  PlacementKind::ring,          PlacementKind::zigzag,
-      PlacementKind::striped,     PlacementKind::block_striped, PlacementKind::ulysses,
-      PlacementKind::double_ring, PlacementKind::ulysses_ring,  PlacementKind::colocated,
-      PlacementKind::cad};
+  const std::vector<PlacementKind> placements = {PlacementKind::all_gather,
+                                                 PlacementKind::ring,
+                                                 PlacementKind::zigzag,
+                                                 PlacementKind::striped,
+                                                 PlacementKind::block_striped,
+                                                 PlacementKind::ulysses,
+                                                 PlacementKind::double_ring,
+                                                 PlacementKind::ulysses_ring,
+                                                 PlacementKind::colocated,
+                                                 PlacementKind::dynamic,
+                                                 PlacementKind::cad};
   const PlacementKind placement = draw.of(placements);
   const std::int64_t context = draw.between(1, 8);
   std::vector<std::int64_t> kv_heads = {1, 2, 3};
@@ -259,8 +265,8 @@ config::Experiment random_experiment(Draw& draw) {
   e.attention.head_parallel = slices;
   e.attention.inner_ring = context % 2 == 0 ? context / 2 : 1;
   e.attention.block = draw.between(1, 20);
-  e.attention.sharding = draw.of(
-      std::vector<config::Sharding>{config::Sharding::contiguous, config::Sharding::zigzag});
+  e.attention.sharding = draw.any<config::Sharding>();
+  e.batch.longest = draw.of(std::vector<double>{1, 1.25, 3});
   e.attention.shard_unit = draw.of(std::vector<config::ShardUnit>{
       config::ShardUnit::document, config::ShardUnit::sequence, config::ShardUnit::predicted});
   if (draw.uniform() < 0.5) e.attention.inputs = config::Inputs::keep;

@@ -62,8 +62,9 @@ TEST(KeyBytes, CadMovesWhatItsServersNeed) {
 
 constexpr auto kContextPlacements = std::to_array<PlacementKind>(
     {PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
-     PlacementKind::block_striped, PlacementKind::double_ring, PlacementKind::ulysses,
-     PlacementKind::ulysses_ring, PlacementKind::all_gather, PlacementKind::cad});
+     PlacementKind::block_striped, PlacementKind::double_ring, PlacementKind::dynamic,
+     PlacementKind::ulysses, PlacementKind::ulysses_ring, PlacementKind::all_gather,
+     PlacementKind::cad});
 
 /// Rings pass keys through ranks that do not read them.
 bool passes_on(PlacementKind placement) {

@@ -84,7 +84,8 @@ TEST(Masks, EveryContextPlacementCoversThem) {
   for (const PlacementKind placement :
        {PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
         PlacementKind::block_striped, PlacementKind::ulysses, PlacementKind::ulysses_ring,
-        PlacementKind::double_ring, PlacementKind::all_gather, PlacementKind::cad}) {
+        PlacementKind::double_ring, PlacementKind::dynamic, PlacementKind::all_gather,
+        PlacementKind::cad}) {
     for (std::uint64_t seed = 0; seed < (testing::kSanitized ? 8 : 60); ++seed) {
       SCOPED_TRACE(static_cast<int>(placement));
       SCOPED_TRACE(seed);

@@ -78,8 +78,9 @@ TEST(ValidateContext, DiagonalsAndStripes) {
 }
 
 TEST(ValidateContext, KeysGoOnAfterTheyCame) {
-  for (const PlacementKind placement : {PlacementKind::ring, PlacementKind::double_ring,
-                                        PlacementKind::striped, PlacementKind::ulysses_ring}) {
+  for (const PlacementKind placement :
+       {PlacementKind::ring, PlacementKind::double_ring, PlacementKind::dynamic,
+        PlacementKind::striped, PlacementKind::ulysses_ring}) {
     const Plan plan = sample(placement);
     expect_fault(plan, "presence", [](Plan& p) {  // sent on in the stage in which it came
       const std::size_t last = p.stages.size() - 1;
@@ -122,8 +123,8 @@ bool has_key(const Plan& plan, Rank rank, std::int64_t token, Range heads) {
 TEST(ValidateContext, NothingTravelsThatNobodyReads) {
   for (const PlacementKind placement :
        {PlacementKind::all_gather, PlacementKind::ring, PlacementKind::zigzag,
-        PlacementKind::striped, PlacementKind::double_ring, PlacementKind::ulysses_ring,
-        PlacementKind::cad}) {
+        PlacementKind::striped, PlacementKind::double_ring, PlacementKind::dynamic,
+        PlacementKind::ulysses_ring, PlacementKind::cad}) {
     SCOPED_TRACE(static_cast<int>(placement));
     config::Experiment e = experiment(placement, 4);
     e.attention.kind = config::AttentionKind::window;
@@ -212,7 +213,7 @@ TEST(ValidateContext, QueriesOfTheOtherHalfAreNotComputed) {
 TEST(ValidateContext, EveryElementCounts) {
   for (const PlacementKind placement :
        {PlacementKind::ring, PlacementKind::striped, PlacementKind::ulysses,
-        PlacementKind::ulysses_ring, PlacementKind::double_ring}) {
+        PlacementKind::ulysses_ring, PlacementKind::double_ring, PlacementKind::dynamic}) {
     const Plan plan = sample(placement);
     const Plan backward = mirror(plan);
     const auto broken = [&](const Plan& good, const std::function<void(Plan&)>& plant) {

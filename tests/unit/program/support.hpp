@@ -119,10 +119,10 @@ inline config::Experiment random_experiment(plan::test::Draw& draw) {
   e.parallel.tensor = draw.between(1, 2);
   e.parallel.context = draw.between(1, 4);
   e.parallel.pipeline = draw.between(1, 3);
-  const auto placement = draw.of(
-      std::vector<PlacementKind>{PlacementKind::cad, PlacementKind::cad, PlacementKind::all_gather,
-                                 PlacementKind::ring, PlacementKind::zigzag, PlacementKind::striped,
-                                 PlacementKind::block_striped, PlacementKind::double_ring});
+  const auto placement = draw.of(std::vector<PlacementKind>{
+      PlacementKind::cad, PlacementKind::cad, PlacementKind::all_gather, PlacementKind::ring,
+      PlacementKind::zigzag, PlacementKind::striped, PlacementKind::block_striped,
+      PlacementKind::double_ring, PlacementKind::dynamic});
   e.attention.placement = placement;
   e.attention.inner_ring = e.parallel.context % 2 == 0 ? draw.between(1, 2) : 1;
   e.attention.block = 16;

@@ -100,6 +100,18 @@ class Arguments {
     line(fmt::format("--pipeline-model-parallel-layout '{}L'", layout));
   }
 
+  /// Megatron-LM finds degrees by length, so that no rank has more tokens than it may.
+  void add_dynamic_context() {
+    if (e_.parallel.pipeline > 1) {
+      lacks("a context degree for each document in a pipeline");
+      return;
+    }
+    const double mean =
+        static_cast<double>(e_.batch.microbatch) / static_cast<double>(e_.parallel.context);
+    line(fmt::format("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank {:.0f}",
+                     e_.batch.longest * mean));
+  }
+
   void add_attention() {
     const config::Attention& a = e_.attention;
     const std::int64_t context = e_.parallel.context;
@@ -118,6 +130,9 @@ class Arguments {
       case PlacementKind::ulysses_ring:
         line(fmt::format("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes {} {}",
                          a.head_parallel, context / a.head_parallel));
+        break;
+      case PlacementKind::dynamic:
+        add_dynamic_context();
         break;
       case PlacementKind::ring:
       case PlacementKind::striped:

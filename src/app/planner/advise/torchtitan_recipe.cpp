@@ -123,6 +123,7 @@ class Toml {
       case PlacementKind::ulysses:
       case PlacementKind::ulysses_ring:
       case PlacementKind::double_ring:
+      case PlacementKind::dynamic:
       case PlacementKind::cad:
       case PlacementKind::automatic:
         lacks(fmt::format("placement {}", placement_text(a)));
