@@ -41,9 +41,9 @@ void print_layout(const config::Experiment& experiment) {
              experiment.attention.servers == 0
                  ? std::string("no dedicated servers (attention is served in place)")
                  : counted(experiment.attention.servers, "dedicated attention server"));
-  fmt::print("model: {} parameters, {}; {} tokens per step in microbatches of {}\n",
+  fmt::print("model: {} parameters, {}; {}; {} tokens per step in microbatches of {}\n",
              format_count(static_cast<double>(model::parameter_elements(experiment.model))),
-             counted(experiment.model.layers, "layer"), experiment.batch.tokens,
+             counted(experiment.model.layers, "layer"), sharded_text(p), experiment.batch.tokens,
              experiment.batch.microbatch);
 }
 

@@ -128,4 +128,20 @@ std::string describe(const Forecast& step, const std::string& rates) {
       format_bytes(static_cast<double>(step.peak_bytes())), step.programs[step.fullest()].rank);
 }
 
+std::string sharded_text(const config::Parallel& parallel) {
+  const std::int64_t ranks = parallel.data * parallel.context;
+  const auto over = [&](std::string_view states) {
+    return fmt::format("{} are sharded over {} ranks", states, ranks);
+  };
+  switch (ranks == 1 ? config::Shard::none : parallel.shard) {
+    case config::Shard::parameters:
+      return over("weights, gradients, master weights and moments");
+    case config::Shard::optimizer:
+      return over("master weights and moments");
+    case config::Shard::none:
+      break;
+  }
+  return "no states of parameters are sharded over data ranks";
+}
+
 }  // namespace cadenza::app

@@ -56,6 +56,10 @@ Forecast forecast(const config::Experiment& experiment, const program::StepShape
 Forecast forecast(const config::Experiment& experiment, const data::Batch& batch,
                   const config::Machine& machine, const SparseEstimate& estimate = {});
 
+/// Which states of parameters the ranks of data x context share: "master weights and moments are
+/// sharded over 16 ranks".
+std::string sharded_text(const config::Parallel& parallel);
+
 /// What predictions are for: "machine h100 (inputs/machines/h100.yaml)"; cost::nominal_rates().
 std::string machine_text(const config::Cluster& cluster, const config::Machine& machine);
 

@@ -59,6 +59,8 @@ struct Group {
 /// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
 /// one for each tolerance. The layout that wins decides by tick.
 constexpr double kSearchedTolerance = 0.1;
+constexpr double kQuickEntries = 4096;  ///< servers x context x pipeline: see settle_tolerance()
+constexpr int kMostServers = 1024;
 constexpr int kManyServers = 128;  ///< of more, each lacks little: see settle_tolerance()
 
 /// What plans and clocks take, in operations of a clock: the same on every host.
@@ -127,7 +129,11 @@ class Search {
   /// The most promising one is looked at more closely until the best is simulated: bounds, then
   /// estimates on larger and larger parts of a step, then all of it.
   Choice run() {
-    while (Group* next = next_to_look_at()) look(*next);
+    for (int times = 0; times < 2 && ranked_.empty(); ++times) {
+      most_work_ = work_ + kMostWork;
+      while (Group* next = next_to_look_at()) look(*next);
+      judge_long_ones();
+    }
     for (const bool cad : {false, true}) compare(cad);
     if (ranked_.empty()) visit_by_memory();
     if (!ranked_.empty()) decide_over_steps();
@@ -219,22 +225,29 @@ class Search {
   }
 
   /// Of many servers, what a step takes depends much on the tolerance: there, all candidates are
-  /// compared with the one that a tick of the largest pool gets.
+  /// compared with the one that a tick of the most promising pool of many gets, if that is planned
+  /// quickly.
   void settle_tolerance() {
     if (run_.attention.tolerance) return;
-    const Group* largest = nullptr;
-    int servers = kManyServers;
+    const Group* chosen = nullptr;
+    int servers = 0;
+    std::pair<bool, double> least;
     for (const Group& group : groups_) {
       if (group.settled || !group.disaggregates()) continue;
-      const int pool = program::Layout(group.arrangement.of(given_)).pool_size();
-      if (pool > servers) largest = &group, servers = pool;
+      const config::Parallel& p = group.arrangement.parallel;
+      const int pool =
+          std::min(program::Layout(group.arrangement.of(given_)).pool_size(), kMostServers);
+      const auto entries = static_cast<double>(pool * p.context * p.pipeline);
+      const bool slow = entries > kQuickEntries;
+      const std::pair cost(slow, slow ? entries : group.expected);
+      if (pool <= kManyServers || (chosen != nullptr && least <= cost)) continue;
+      chosen = &group, servers = pool, least = cost;
     }
-    if (largest == nullptr) return;
+    if (chosen == nullptr) return;
     const Sample sample =
-        sample_of(largest->arrangement.to_run(run_), batch_, attention_, {servers, 1});
+        sample_of(chosen->arrangement.to_run(run_), batch_, attention_, {servers, 1});
     const StepPlans plans = program::plan_ticks(sample.experiment, sample.batch, machine_);
     const std::vector<plan::Trial>& trials = plans.front().forward.trials;
-    work_ += static_cast<double>(trials.size()) * work_of(plans, 0);
     given_.attention.tolerance = trials.front().tolerance;
     for (Group& group : groups_) {
       group.arrangement.attention.tolerance = given_.attention.tolerance;
@@ -307,6 +320,8 @@ class Search {
     double promise = std::numeric_limits<double>::infinity();
     for (Group& group : groups_) {
       if (group.settled || group.expected >= most_of(group)) continue;
+      // What a first sample takes is only reckoned, and may be a part of that.
+      if (group.looks == 0 && work_ + group.work / 4 > most_work_) continue;
       const auto ratio = ratios.find(kind_of(group));
       const bool unlike = group.looks > 0 || ratio == ratios.end();
       const double expected = group.expected * (unlike ? 1.0 : ratio->second);
@@ -370,7 +385,20 @@ class Search {
       return estimate_by(group, sample, size);
     }
     group.settled = true;  // if only for lack of time
-    if (ranked_.empty() || work_ + group.work < most_work_) judge(group);
+    if (work_ + group.work < most_work_) return judge(group);
+    long_.push_back(&group);
+  }
+
+  /// Where there was no time for any, the one that takes least of those that no other is likely to
+  /// beat, or of all that fit.
+  void judge_long_ones() {
+    const auto least = std::ranges::min_element(long_, {}, &Group::expected);
+    if (least == long_.end()) return;
+    const double most = (*least)->expected * kDoubtOfCheap;
+    std::ranges::stable_sort(long_, {}, [&](const Group* group) {
+      return std::pair(group->expected > most, group->work);
+    });
+    for (std::size_t i = 0; i < long_.size() && ranked_.empty(); ++i) judge(*long_[i]);
   }
 
   /// Of the variants with equal shards the first that fits: more recomputation is only slower.
@@ -552,6 +580,7 @@ class Search {
   std::int64_t limit_;
   std::optional<Progress> progress_;
   std::optional<simulate::LeastTime> least_time_;
+  std::vector<Group*> long_;       ///< that would take more than what is left of the work limit
   std::vector<double> attention_;  ///< by microbatch
   std::size_t made_ = 0;           ///< groups, those too that are not looked at
   std::vector<Group> groups_;

@@ -309,10 +309,10 @@ std::string describe(const SearchReport& report) {
   const std::string large = without_memory(report);
   if (!large.empty()) text += large + "\n";
   text += verdict(report);
-  return text + fmt::format("chosen: {},\n        {}, recompute {}, shard {}\n        {}\n{}",
+  return text + fmt::format("chosen: {},\n        {}, recompute {}; {}\n        {}\n{}",
                             layout_text(best.candidate), placement_text(best.candidate.attention),
                             config::word_of(best.candidate.recompute),
-                            config::word_of(best.candidate.parallel.shard), shares(best),
+                            sharded_text(best.candidate.parallel), shares(best),
                             to_run(best.candidate));
 }
 

@@ -81,6 +81,7 @@ struct MemoryVerdict {
   std::int64_t limit = 0;           ///< run.memory, or else the machine's; 0: not known
   std::int64_t ranks_beyond = 0;    ///< that need more than the limit
   std::vector<std::string> beyond;  ///< a line for each of them, or for a group of tensor ranks
+  std::string sharded;              ///< sharded_text()
   bool fits() const { return ranks_beyond == 0; }
   /// "fits in 80 GiB: ...", "out of memory on 3 ranks: ..." or, without a limit, what is needed.
   std::string text() const;

@@ -83,6 +83,7 @@ std::vector<RankStep> rank_steps(const Simulation& simulation, const SimulatedSt
 MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& step) {
   const config::Experiment& e = simulation.experiment();
   MemoryVerdict verdict;
+  verdict.sharded = sharded_text(e.parallel);
   verdict.limit = e.run.memory > 0 ? e.run.memory : simulation.machine().memory;
   const std::size_t fullest = step.fullest();
   for (const exec::MemoryEstimate& memory : step.memory) {
@@ -107,8 +108,8 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
 
 std::string MemoryVerdict::text() const {
   const std::string most =
-      fmt::format("rank {} needs the most, {} (most of it: {}); the smallest need is {}", fullest,
-                  memory_text(largest), parts.largest(), memory_text(smallest));
+      fmt::format("rank {} needs the most, {} (most of it: {}); the smallest need is {}; {}",
+                  fullest, memory_text(largest), parts.largest(), memory_text(smallest), sharded);
   if (limit == 0) return most + "; memory limit unknown (set run.memory)";
   if (fits()) return fmt::format("fits in {}: {}", memory_text(limit), most);
   return fmt::format("out of memory on {} {}: each has {}, {}", ranks_beyond,
