@@ -301,6 +301,14 @@ std::string format_count(double count) {
   return scaled<6>(count, 1000.0, {"", "K", "M", "G", "T", "P"}, "");
 }
 
+std::string format_tokens(double tokens) {
+  constexpr double kKibi = 1024;
+  const double kibi = tokens / kKibi, mebi = kibi / kKibi;
+  if (mebi >= 1 && mebi == std::floor(mebi)) return fmt::format("{:.0f}M", mebi);
+  if (kibi >= 1 && kibi < kKibi && kibi == std::floor(kibi)) return fmt::format("{:.0f}K", kibi);
+  return tokens < 10000 ? fmt::format("{:.0f}", tokens) : format_count(tokens);
+}
+
 std::string format_duration(double seconds) {
   // A bound is the value that the smaller unit would print as one of the larger unit.
   if (seconds > 0 && seconds < 0.9995e-3) return short_number(seconds * 1e6) + " us";

@@ -11,6 +11,7 @@
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
 #include "config/checker.hpp"
+#include "config/schema.hpp"
 #include "config/words.hpp"
 
 namespace cadenza::config {
@@ -326,14 +327,30 @@ void check_attention(const Checker& check, const Experiment& e) {
                 "found lengths that do not ascend; valid: ascending lengths");
 }
 
+/// Checks batch.microbatch = auto, by which the search takes so many sequences at once.
+void check_open_microbatch(const Checker& check, const Experiment& e) {
+  if (!e.batch.microbatch_open) return;
+  check.require(e.attention.placement == PlacementKind::automatic, "attention.placement",
+                "found {} with batch.microbatch = auto, which placement auto alone decides; valid: "
+                "auto, or an integer for batch.microbatch",
+                word(e.attention.placement));
+  const std::int64_t sequence = e.data.max_document;
+  check.require(sequence >= 2 && sequence <= kMaxSize, "batch.microbatch",
+                "found auto with data.max_document = {}, whose multiples it tries; valid: an "
+                "integer, or data.max_document in [2, {}]",
+                sequence, kMaxSize);
+}
+
 /// Checks batch.tokens. Placement auto chooses the data ranks itself, such that the batch feeds all
 /// of them, so parallel.data does not count there.
 void check_batch(const Checker& check, const Batch& b, const Parallel& p, PlacementKind placement) {
   const bool open = placement == PlacementKind::automatic;
   const std::int64_t unit = b.microbatch * (open ? 1 : p.data);
-  const std::string what = open ? fmt::format("batch.microbatch = {}", unit)
-                                : fmt::format("batch.microbatch x parallel.data = {} x {} = {}",
-                                              b.microbatch, p.data, unit);
+  const std::string what = b.microbatch_open
+                               ? fmt::format("data.max_document = {} (batch.microbatch auto)", unit)
+                           : open ? fmt::format("batch.microbatch = {}", unit)
+                                  : fmt::format("batch.microbatch x parallel.data = {} x {} = {}",
+                                                b.microbatch, p.data, unit);
   check.require(b.tokens >= b.microbatch, "batch.tokens",
                 "found {}, a batch smaller than one microbatch (batch.microbatch = {}); valid: a "
                 "multiple of {}",
@@ -504,6 +521,7 @@ void check_consistency(const Experiment& experiment, const Value& root, HeadsOf 
                 one_line(experiment.name), kValidName);
   check_rank_count(check, experiment.parallel, experiment.attention.servers);
   check_model(check, experiment.model);
+  check_open_microbatch(check, experiment);
   check_size(check, experiment);
   check_step(check, experiment);
   check_tensor(check, experiment.parallel, experiment.model);

@@ -318,6 +318,7 @@ Experiment read_experiment(const Value& root) {
   Experiment experiment = read_file(root, nothing_said);
   if (experiment.attention.placement != PlacementKind::automatic) leave_open(experiment, false);
   if (experiment.model.kv_heads == 0) experiment.model.kv_heads = experiment.model.heads;
+  if (experiment.batch.microbatch_open) experiment.batch.microbatch = experiment.data.max_document;
   if (experiment.data.max_document == 0) experiment.data.max_document = experiment.batch.microbatch;
   return experiment;
 }

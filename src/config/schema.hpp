@@ -153,7 +153,7 @@ template <typename Visitor>
 void describe(Visitor& visit, Batch& batch) {
   visit.required("tokens", batch.tokens, "tokens per step over all ranks", Integers{1, kMaxCount});
   visit.required("microbatch", batch.microbatch, "tokens per microbatch of one data-parallel rank",
-                 Integers{2, kMaxSize});
+                 or_auto(batch.microbatch_open, Integers{2, kMaxSize}));
   visit.key("packing", batch.packing);
   visit.key("longest", batch.longest, Numbers{1.0, kMaxNumber});
   visit.key("break_even", batch.break_even, Integers{0, kMaxCount});

@@ -292,8 +292,9 @@ void cut_batch(Experiment& e, const Shape& shape) {
          sequences, e.parallel.data, microbatches, (sequences / shares + 1) * shares);
   }
   e.batch.tokens = sequences * *shape.sequence;
-  e.batch.microbatch = e.batch.tokens / shares;
   e.data.max_document = *shape.sequence;
+  e.batch.microbatch_open = e.batch.microbatch_open && !shape.microbatches;
+  e.batch.microbatch = e.batch.microbatch_open ? *shape.sequence : e.batch.tokens / shares;
 }
 
 std::size_t bytes_of(const Settings& settings) {

@@ -39,7 +39,7 @@ TEST(Decisions, AreTheSameOnAllRanks) {
   for (const double bytes_per_second : {1e7, 1e9, 1e12}) {
     config::Machine machine;
     machine.links.inside.bytes_per_second = bytes_per_second;
-    const config::Experiment e = search_layout(given, packer, machine).experiment;
+    const config::Experiment e = search_layout(given, *corpus, machine).experiment;
     expect_same_everywhere(*world, e.attention.overlap);
     for (int step = 0; step < 3; ++step) {
       const program::StepPlan plan =

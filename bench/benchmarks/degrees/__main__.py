@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Context parallelism that follows the documents, beside CAD, on 256 simulated H200.
 
-Runs sweep.yaml in this folder and prints seconds of a step, each system at the context degree (in
-brackets) and the limit of tokens that are fastest for it among those that fit into memory. The best
-of a row is bold."""
+Runs sweep.yaml in this folder and prints seconds of a step, each system at the context degree that
+is fastest for it (in brackets) among those that fit into memory. The best of a row is bold."""
 
 import subprocess
 from pathlib import Path

@@ -65,6 +65,7 @@ std::string nearest_hint(std::string_view word, const std::vector<std::string>& 
 
 std::string format_bytes(double bytes);       ///< "12.3 MiB"
 std::string format_count(double count);       ///< "1.2M"
+std::string format_tokens(double tokens);     ///< "128K" and "2M", of 1024; else "850", "24.8K"
 std::string format_duration(double seconds);  ///< "12 us", "3.4 ms", "2.4 s", "3m12s", "2h05m"
 
 }  // namespace cadenza

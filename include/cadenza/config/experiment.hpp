@@ -114,10 +114,13 @@ struct Data {
 enum class Packing { fixed, balanced, pooled };
 
 struct Batch {
-  std::int64_t tokens = 0;      ///< tokens per step over all ranks
-  std::int64_t microbatch = 0;  ///< tokens per microbatch of one data-parallel rank
+  std::int64_t tokens = 0;  ///< tokens per step over all ranks
+  /// Tokens per microbatch of one data-parallel rank; while it is open the least, one sequence of
+  /// data.max_document.
+  std::int64_t microbatch = 0;
   Packing packing = Packing::fixed;
-  /// balanced, pooled: largest tokens of a microbatch, as a multiple of batch.microbatch.
+  /// balanced, pooled: largest tokens of a microbatch, as a multiple of batch.microbatch; shares by
+  /// cost: those of a rank, as a multiple of its part of a microbatch.
   double longest = 1.25;
   /// balanced, pooled: length at which a document's attention costs as much as its other layers
   /// (attention-linear break-even); 0: from the model's shape.
@@ -125,6 +128,7 @@ struct Batch {
   /// balanced: documents longer than outliers[i] wait in queue i until it has one for every
   /// microbatch of a step.
   std::vector<std::int64_t> outliers;
+  bool microbatch_open = false;  ///< placement auto may choose `microbatch`: `auto` in the file
 };
 
 /// The largest position of a query in dual chunk attention: attention.chunk, as in Megatron-LM, or

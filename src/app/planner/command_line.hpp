@@ -24,7 +24,7 @@ struct Question {
   std::int64_t devices = 0;
   std::int64_t tensor = 0;           ///< tensor parallelism; 0: searched
   std::string lengths = "pretrain";  ///< of documents: a name in inputs/lengths, or a path
-  std::int64_t sequence = 131072;    ///< tokens of a microbatch and of the longest document
+  std::int64_t sequence = 131072;    ///< tokens of the longest document; microbatches are multiples
   std::int64_t tokens = 0;           ///< of a step; 0: 16384 a device, at least a sequence
   std::string software = "cadenza";  ///< cluster.software
 };

@@ -72,9 +72,8 @@ void dry_run(const CommandLine& line) {
   require_kernels(experiment);
   config::check_faults(experiment, 0, experiment.run.steps);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
-  const data::Packer packer(*corpus, experiment);
   const config::Machine machine = load_machine(experiment.cluster);
-  const Choice choice = search_layout(experiment, packer, machine, true);
+  const Choice choice = search_layout(experiment, *corpus, machine, true);
   experiment = choice.experiment;
   if (!choice.explanation.empty()) fmt::print("{}\n\n", choice.explanation);
   for (const std::string& decision : choice.decisions) fmt::print("{}\n", decision);
@@ -87,7 +86,7 @@ void dry_run(const CommandLine& line) {
     estimates = estimates_in(checkpoint, experiment);
   };
   const Start start = find_start(*self, line.from, experiment, contents, read);
-  const data::Batch batch = packer.batch(start.step);
+  const data::Batch batch = data::Packer(*corpus, experiment).batch(start.step);
   print_layout(experiment);
   if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
   const std::string weights = describe_weights(experiment, start, estimates);

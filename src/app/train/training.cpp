@@ -75,10 +75,10 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     contents_ = file_contents(experiment_, *corpus_);
     if (evaluation_) experiment_.run.steps = Evaluation::steps(experiment_, *corpus_);
-    packer_.emplace(*corpus_, experiment_);
     machine_ = load_machine(experiment_.cluster);
-    const Choice choice = search_layout(experiment_, *packer_, machine_, world_.rank() == 0);
+    const Choice choice = search_layout(experiment_, *corpus_, machine_, world_.rank() == 0);
     experiment_ = choice.experiment;
+    packer_.emplace(*corpus_, experiment_);
     const bool chosen = !choice.explanation.empty();
     if (world_.rank() != 0) return;
     if (chosen) spdlog::info("{}", choice.explanation);

@@ -95,7 +95,8 @@ StoredElements stored_elements(const program::StepShape& step_shape,
 }
 
 void add_trainer(const config::Experiment& e, const program::StepShape& step_shape,
-                 const program::Program& program, std::int64_t rows, MemoryEstimate& memory) {
+                 const program::Program& program, int streams, std::int64_t rows,
+                 MemoryEstimate& memory) {
   const program::Layout& layout = step_shape.layout;
   const model::ModelPart part = model_part(e, layout, program.rank);
   const model::ParameterTable table = model::make_parameter_table(e.model, part);
@@ -127,9 +128,6 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
           ? kept_bytes(e, part, program, rows)
           : model::activation_bytes(e.model, part, {rows, program.buffers, e.run.device},
                                     e.run.recompute, e.run.dtype);
-  const int streams =
-      program::stream_buffers_of_stage(step_shape, layout.coordinates(program.rank).pipeline)
-          .total();
   const int element = config::bytes_of(software.residual, e.run.dtype);
   memory.communication += streams * (rows / layout.tensor() * e.model.d_model * element);
 }
@@ -273,21 +271,55 @@ MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepS
   if (uses_nccl(e)) memory.nccl = nccl_bytes(step_shape, program.rank, tick_plans);
   memory.communication += memory.nccl;
   if (!layout.trains(program.rank)) return memory;
-  add_trainer(e, step_shape, program, std::max(rows, usual_rows(e)), memory);
+  const int stage = layout.coordinates(program.rank).pipeline;
+  add_trainer(e, step_shape, program, program::stream_buffers_of_stage(step_shape, stage).total(),
+              std::max(rows, usual_rows(e)), memory);
   return memory;
 }
+
+StageBuffers::Counts StageBuffers::of(const program::StepShape& step_shape, int stage) {
+  const program::PipelineShape& shape = step_shape.pipeline;
+  const Key key{shape.stages,
+                shape.chunks,
+                shape.microbatches,
+                step_shape.layout.pools_stages() ? 1 : 0,
+                step_shape.evaluates ? 1 : 0,
+                stage};
+  const auto [found, fresh] = known_.try_emplace(key);
+  if (fresh) {
+    found->second = {program::buffers_of_stage(step_shape, stage),
+                     program::stream_buffers_of_stage(step_shape, stage).total()};
+  }
+  return found->second;
+}
+
+namespace {
+
+MemoryEstimate least_memory_of(const config::Experiment& e, const program::StepShape& step_shape,
+                               Rank trainer, StageBuffers& buffers) {
+  const int stage = step_shape.layout.coordinates(trainer).pipeline;
+  const StageBuffers::Counts counts = buffers.of(step_shape, stage);
+  MemoryEstimate memory;
+  memory.attention = rotation_bytes(e);
+  add_trainer(e, step_shape, {trainer, counts.microbatches, {}}, counts.streams, usual_rows(e),
+              memory);
+  return memory;
+}
+
+}  // namespace
 
 MemoryEstimate least_memory(const config::Experiment& e, const program::StepShape& step_shape,
                             Rank trainer) {
-  const int stage = step_shape.layout.coordinates(trainer).pipeline;
-  MemoryEstimate memory;
-  memory.attention = rotation_bytes(e);
-  add_trainer(e, step_shape, {trainer, program::buffers_of_stage(step_shape, stage), {}},
-              usual_rows(e), memory);
-  return memory;
+  StageBuffers buffers;
+  return least_memory_of(e, step_shape, trainer, buffers);
 }
 
 MemoryEstimate least_memory(const config::Experiment& e) {
+  StageBuffers buffers;
+  return least_memory(e, buffers);
+}
+
+MemoryEstimate least_memory(const config::Experiment& e, StageBuffers& buffers) {
   const program::StepShape step_shape(e);
   const int last = step_shape.layout.pipeline() - 1;
   MemoryEstimate most;
@@ -297,8 +329,8 @@ MemoryEstimate least_memory(const config::Experiment& e) {
     const int mine = step_shape.layers_of_stage(stage);
     if (mine <= layers && stage < last) continue;
     layers = std::max(layers, mine);
-    const MemoryEstimate memory =
-        least_memory(e, step_shape, step_shape.layout.rank({0, stage, 0, 0}));
+    const Rank trainer = step_shape.layout.rank({0, stage, 0, 0});
+    const MemoryEstimate memory = least_memory_of(e, step_shape, trainer, buffers);
     if (memory.total() > most.total()) most = memory;
   }
   return most;

@@ -75,6 +75,41 @@ def test_programs_get_every_layout_and_what_became_of_it():
         assert (row["seconds"] is None) == (row["status"] in ("excluded", "not tried"))
 
 
+# A GPT-2 of 1.5B, whose matrices are small for an H100.
+SHORT = ["model={layers: 12, d_model: 1600, heads: 25, ffn: 4272, vocab: 50304}",
+         "data.max_document=1024", "batch.tokens=262144", "parallel={data: 8, tensor: 1}",
+         "attention.servers=in_place", "attention.tolerance=0.1"]
+
+
+def test_the_microbatch_is_the_best_of_all():
+    """Against a search for each microbatch by itself."""
+    words = [word for setting in SHORT for word in ("--set", setting)]
+    words = ["simulate", QUESTION, "--steps", "8", "--format", "json", *words]
+
+    def step(microbatch):
+        more = ["--set", f"batch.microbatch={microbatch}"]
+        return json.loads(harness.run_well(1, [*words, *more], cwd=harness.ROOT).out)
+
+    found = step("auto")
+    sizes = {row["microbatch"] for row in found["search"]}
+    assert {1024, 2048} < sizes and all(size & (size - 1) == 0 for size in sizes)
+    by_hand = {size: step(size)["seconds"] for size in (1024 << i for i in range(6))}
+    assert found["seconds"] <= 1.02 * min(by_hand.values())
+    assert found["seconds"] < 0.99 * by_hand[1024], "nothing to choose"
+
+
+@pytest.mark.parametrize("more, message", [
+    ("attention.placement=cad", "placement=cad: found cad with batch.microbatch = auto, which"),
+    ("data.max_document=0", "microbatch=auto: found auto with data.max_document = 0"),
+    ("batch.tokens=200000", "found 200000, no multiple of data.max_document = 131072")])
+def test_a_microbatch_that_cannot_be_chosen_is_refused(more, message):
+    words = ["--set", "batch.microbatch=auto", "--set", more]
+    found = harness.run(1, ["simulate", QUESTION, *words], cwd=harness.ROOT)
+    assert found.code == harness.USAGE
+    assert message in found.err
+    assert found.err.count("\n") == 1
+
+
 def test_of_unequal_ranks_only_cad_is_tried():
     words = ["simulate", QUESTION, "--steps", "1", "--format", "json"]
     found = json.loads(answer([*words, "--set", "attention.capacity=[[3, 50]]"]).out)

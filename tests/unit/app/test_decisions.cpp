@@ -105,7 +105,7 @@ TEST(Decisions, AreThoseOfTheFirstStepAndAlwaysTheSame) {
 TEST(Decisions, ARunHasAnOverlapThatIsDecided) {
   const config::Experiment e = experiment();
   const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
-  const Choice choice = search_layout(e, data::Packer(*corpus, e), machine(1e8));
+  const Choice choice = search_layout(e, *corpus, machine(1e8));
   EXPECT_EQ(choice.experiment.attention.overlap, Overlap::ping_pong);
   EXPECT_EQ(choice.decisions.size(), 2u);
   EXPECT_EQ(choice.explanation, "");

@@ -43,13 +43,17 @@ config::Machine machine() {
   return m;
 }
 
+std::unique_ptr<data::Corpus> corpus(const config::Experiment& e) {
+  return data::open_corpus(e.data, e.model.vocab, e.seed);
+}
+
 data::Packer packer(const config::Experiment& e) {
-  return {*data::open_corpus(e.data, e.model.vocab, e.seed), e};
+  return {*corpus(e), e};
 }
 
 Judged judged(const config::Experiment& e, config::PlacementKind placement, double seconds) {
   Judged one;
-  one.candidate = {e.parallel, e.attention, e.run.recompute};
+  one.candidate = {e.parallel, e.attention, e.run.recompute, e.batch.microbatch};
   one.candidate.attention.placement = placement;
   one.candidate.attention.overlap = config::Overlap::none;
   one.first = one.seconds = seconds;
@@ -60,7 +64,7 @@ Judged judged(const config::Experiment& e, config::PlacementKind placement, doub
 
 Finals finals(const config::Experiment& e, const std::vector<Judged>& ranked,
               std::int64_t limit = 0, const std::vector<Judged>& leaner = {}) {
-  return compare_over_steps(e, ranked, leaner, packer(e), machine(), limit,
+  return compare_over_steps(e, ranked, leaner, *corpus(e), machine(), limit,
                             [](const std::string&) {});
 }
 
@@ -209,7 +213,7 @@ TEST(Finals, TheAnswerIsThatOfOtherSeeds) {
   std::set<std::string> chosen;
   for (int seed = 1; seed <= (cadenza::testing::kSanitized ? 2 : 6); ++seed) {
     const config::Experiment e = experiment(seed);
-    const Choice choice = search_layout(e, packer(e), machine());
+    const Choice choice = search_layout(e, *corpus(e), machine());
     chosen.insert(std::string(config::word_of(choice.experiment.attention.placement)));
     const Finals found = finals(e, {judged(e, config::PlacementKind::cad, 1.0),
                                     judged(e, config::PlacementKind::colocated, 1.1)});

@@ -20,10 +20,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+constexpr std::int64_t kSequence = 4096;
+
 config::Experiment experiment(const std::vector<std::string>& overrides = {}) {
   return config::parse_experiment(
       "model: {layers: 8, d_model: 256, heads: 8, kv_heads: 4, ffn: 704, vocab: 512}\n"
-      "data: {source: synthetic}\n"
+      "data: {source: synthetic, max_document: 4096}\n"
       "batch: {tokens: 65536, microbatch: 4096}\n"
       "parallel: {data: 16, tensor: auto}\n"
       "run: {dtype: bfloat16}\n"
@@ -33,11 +35,14 @@ config::Experiment experiment(const std::vector<std::string>& overrides = {}) {
 
 /// Every candidate of the experiment, with all ways to save memory.
 std::vector<config::Experiment> all_candidates(const std::string& software) {
-  const config::Experiment given = experiment({"cluster.software=" + software});
+  const config::Experiment given =
+      experiment({"cluster.software=" + software, "batch.microbatch=auto"});
   std::vector<config::Experiment> all;
   std::vector<Candidate> layouts = arrangements(given);
   std::ranges::move(served_arrangements(given), std::back_inserter(layouts));
-  for (const Candidate& layout : layouts) {
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    const Candidate layout = layouts[i];
+    if (const auto larger = with_larger_microbatch(given, layout)) layouts.push_back(*larger);
     for (const Candidate& variant : variants(given, layout)) all.push_back(variant.of(given));
   }
   return all;
@@ -69,7 +74,7 @@ TEST(Recipes, MegatronHasArgumentsThatItKnowsAndTheSameDegrees) {
   const std::set<std::string> known = names_in("megatron_arguments.txt");
   int same = 0;
   for (const config::Experiment& e : all_candidates("megatron")) {
-    const Recipe recipe = megatron_recipe(e, 4);
+    const Recipe recipe = megatron_recipe(e, kSequence, 4);
     std::istringstream words(recipe.text.substr(recipe.text.find('\n')));
     for (std::string word; words >> word;) {
       if (!word.starts_with("--")) continue;
@@ -82,6 +87,7 @@ TEST(Recipes, MegatronHasArgumentsThatItKnowsAndTheSameDegrees) {
     EXPECT_EQ(number(recipe.text, "--nnodes") * number(recipe.text, "--nproc-per-node"),
               p.trainers());
     EXPECT_EQ(number(recipe.text, "--global-batch-size"), 16);
+    EXPECT_EQ(number(recipe.text, "--micro-batch-size") * kSequence, e.batch.microbatch);
     same += recipe.same() ? 1 : 0;
     const bool cad = config::disaggregates(e.attention.placement);
     EXPECT_TRUE(!cad || !recipe.same()) << recipe.text;
@@ -93,7 +99,7 @@ TEST(Recipes, TorchtitanHasKeysThatItKnowsAndTheSameDegrees) {
   const std::set<std::string> known = names_in("torchtitan_keys.txt");
   int same = 0;
   for (const config::Experiment& e : all_candidates("torchtitan")) {
-    const Recipe recipe = torchtitan_recipe(e);
+    const Recipe recipe = torchtitan_recipe(e, kSequence);
     std::istringstream lines(recipe.text);
     std::string section;
     for (std::string line; std::getline(lines, line);) {
@@ -109,6 +115,12 @@ TEST(Recipes, TorchtitanHasKeysThatItKnowsAndTheSameDegrees) {
     EXPECT_EQ(number(recipe.text, "data_parallel_replicate_degree") *
                   number(recipe.text, "data_parallel_shard_degree"),
               p.data);
+    // A pipeline takes all sequences of a rank and cuts them itself.
+    const bool cuts = p.pipeline > 1;
+    EXPECT_EQ(kSequence * number(recipe.text,
+                                 cuts ? "pipeline_parallel_microbatch_size" : "local_batch_size"),
+              e.batch.microbatch);
+    EXPECT_TRUE(!cuts || number(recipe.text, "local_batch_size") * p.data == 16);
     same += recipe.same() ? 1 : 0;
   }
   EXPECT_GT(same, 5);
@@ -119,7 +131,7 @@ TEST(Recipes, SayPlacementsRecomputationAndStages) {
     std::vector<std::string> all = {"parallel.data=1", "parallel.tensor=1", "parallel.context=4",
                                     "attention.placement=zigzag"};
     all.insert(all.end(), more.begin(), more.end());
-    return megatron_recipe(experiment(all), 8);
+    return megatron_recipe(experiment(all), kSequence, 8);
   };
   EXPECT_THAT(megatron({}).text, HasSubstr("--cp-comm-type p2p"));
   EXPECT_THAT(megatron({"attention.placement=all_gather"}).text,
@@ -143,7 +155,7 @@ TEST(Recipes, TorchtitanSaysWhatItLacks) {
   const auto missing = [](const std::vector<std::string>& more) {
     std::vector<std::string> all = {"parallel.tensor=1", "attention.placement=colocated"};
     all.insert(all.end(), more.begin(), more.end());
-    return torchtitan_recipe(experiment(all)).missing;
+    return torchtitan_recipe(experiment(all), kSequence).missing;
   };
   EXPECT_THAT(missing({}), IsEmpty());
   EXPECT_THAT(missing({"parallel.shard=parameters"}), IsEmpty());

@@ -55,12 +55,16 @@ config::Machine machine() {
   return m;
 }
 
+std::unique_ptr<data::Corpus> corpus(const config::Experiment& e) {
+  return data::open_corpus(e.data, e.model.vocab, e.seed);
+}
+
 data::Packer packer(const config::Experiment& e) {
-  return {*data::open_corpus(e.data, e.model.vocab, e.seed), e};
+  return {*corpus(e), e};
 }
 
 Choice choose(const config::Experiment& e, const config::Machine& m) {
-  return search_layout(e, packer(e), m);
+  return search_layout(e, *corpus(e), m);
 }
 
 /// Those with dedicated servers too, with any number of them.
@@ -467,8 +471,9 @@ TEST(Choose, ServersWhereTheyAreBest) {
     EXPECT_EQ(choice.experiment.attention.servers, 1);
     EXPECT_EQ(choice.experiment.attention.mixed, mixed == "auto");
     EXPECT_THAT(choice.explanation, HasSubstr("auto: 4 devices"));
-    EXPECT_THAT(choice.explanation, HasSubstr(mixed == "auto" ? "context 1 + 1 mixed server,\n"
-                                                              : "context 1 + 1 server,\n"));
+    EXPECT_THAT(choice.explanation,
+                HasSubstr(mixed == "auto" ? "context 1 + 1 mixed server, microbatch 4K,\n"
+                                          : "context 1 + 1 server, microbatch 4K,\n"));
     EXPECT_THAT(choice.explanation, HasSubstr("--set attention.servers=1"));
     const auto in_place = [](const Considered& one) {
       return one.candidate.attention.servers == 0;
@@ -562,7 +567,7 @@ TEST(Choose, OverManyServersComparesWithTheToleranceOfATick) {
 
 TEST(Choose, TheSameEveryTime) {
   const Choice first = choose(experiment(), machine());
-  const Choice second = search_layout(experiment(), packer(experiment()), machine(), false);
+  const Choice second = search_layout(experiment(), *corpus(experiment()), machine(), false);
   EXPECT_EQ(first.explanation, second.explanation);
   EXPECT_EQ(config::to_yaml(first.experiment), config::to_yaml(second.experiment));
   EXPECT_EQ(config::to_yaml(first.experiment).find("auto"),

@@ -66,6 +66,14 @@ TEST(Units, Counts) {
   EXPECT_EQ(format_count(2.5e15), "2.5P");
 }
 
+TEST(Units, Tokens) {
+  EXPECT_EQ(format_tokens(850), "850");
+  EXPECT_EQ(format_tokens(3 * 1024), "3K");
+  EXPECT_EQ(format_tokens(131072), "128K");
+  EXPECT_EQ(format_tokens(2 << 20), "2M");
+  EXPECT_EQ(format_tokens(1.5 * (1 << 20)), "1.57M");
+}
+
 TEST(Units, Durations) {
   EXPECT_EQ(format_duration(12.4e-6), "12.4 us");
   EXPECT_EQ(format_duration(0.00234), "2.34 ms");

@@ -257,6 +257,34 @@ TEST(Auto, WrongValuesAreNamedWithIt) {
   EXPECT_THAT(error_of(kGood, {"run.recompute=all"}), HasSubstr("valid: auto, none, mlp"));
 }
 
+TEST(Auto, MicrobatchesAreOfWholeSequences) {
+  const Overrides open = {"attention.placement=auto", "batch.microbatch=auto",
+                          "data.max_document=256"};
+  const Experiment e = parse(kGood, open);
+  EXPECT_TRUE(e.batch.microbatch_open);
+  EXPECT_EQ(e.batch.microbatch, 256);
+  EXPECT_THAT(to_yaml(e), HasSubstr("  microbatch: auto\n"));
+  EXPECT_EQ(to_yaml(parse(to_yaml(e))), to_yaml(e));
+  EXPECT_FALSE(parse(kGood, {"attention.placement=auto"}).batch.microbatch_open);
+  const auto with = [&](const char* more) {
+    Overrides all = open;
+    all.emplace_back(more);
+    return all;
+  };
+  EXPECT_THAT(error_of(kGood, with("attention.placement=cad")),
+              HasSubstr("placement=cad: found cad with batch.microbatch = auto, which placement "));
+  for (const std::string sequence : {"0", "4294967296"}) {
+    EXPECT_THAT(error_of(kGood, with(("data.max_document=" + sequence).c_str())),
+                HasSubstr("microbatch=auto: found auto with data.max_document = " + sequence +
+                          ", whose multiples it tries; valid: an integer"));
+  }
+  EXPECT_THAT(error_of(kGood, with("batch.tokens=4000")),
+              HasSubstr("batch.tokens=4000: found 4000, no multiple of data.max_document = 256 "
+                        "(batch.microbatch auto); valid: e.g. 4096"));
+  EXPECT_THAT(error_of(kGood, {"batch.microbatch=some"}),
+              HasSubstr("valid: auto, an integer in [2"));
+}
+
 TEST(Auto, TheBatchNeedNotFeedAsManyDataRanksAsThereAreRanks) {
   EXPECT_NO_THROW(parse(kGood, {"attention.placement=auto", "parallel.data=64"}));
   EXPECT_THAT(error_of(kGood, {"attention.placement=cad", "parallel.data=64"}),
@@ -307,7 +335,7 @@ TEST(Check, LengthsFitTheirDistribution) {
 TEST(Check, DocumentsOfOneToken) {
   EXPECT_THAT(error_of(kGood, {"data.max_document=1"}), HasSubstr("documents of one token"));
   EXPECT_THAT(error_of(kGood, {"batch.microbatch=1"}),
-              HasSubstr("found 1; valid: an integer in [2"));
+              HasSubstr("found 1; valid: auto, an integer in [2"));
 }
 
 TEST(Check, TwoBetas) {

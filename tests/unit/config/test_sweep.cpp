@@ -136,6 +136,14 @@ TEST(SweepExperiment, FollowsFromItsShape) {
   EXPECT_EQ(e.data.max_document, 1024);
   e = experiment_with(shape, {"shape.microbatches=1"});
   EXPECT_EQ(e.batch.microbatch, 2048);
+  Overrides open = {"attention.placement=auto", "batch.microbatch=auto"};
+  e = experiment_with(shape, open);
+  EXPECT_TRUE(e.batch.microbatch_open);
+  EXPECT_EQ(e.batch.microbatch, 1024);
+  open.emplace_back("shape.microbatches=1");
+  e = experiment_with(shape, open);
+  EXPECT_FALSE(e.batch.microbatch_open);
+  EXPECT_EQ(e.batch.microbatch, 2048);
   e = experiment_with(shape, {"attention.servers=2", "shape.ranks=10"});
   EXPECT_EQ(e.parallel.data, 4);
 }

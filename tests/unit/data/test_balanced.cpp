@@ -28,8 +28,13 @@ struct Options {
 Packer packer(const Corpus& corpus, const Options& options, bool shuffle = false) {
   config::Experiment experiment;
   experiment.data.shuffle = shuffle;
-  experiment.batch = {options.tokens,  options.microbatch, options.packing,
-                      options.longest, options.break_even, options.outliers};
+  experiment.batch = {options.tokens,
+                      options.microbatch,
+                      options.packing,
+                      options.longest,
+                      options.break_even,
+                      options.outliers,
+                      false};
   return Packer(corpus, experiment);
 }
 
@@ -87,7 +92,7 @@ TEST(Pooled, GivesASlowReplicaLess) {
   const MemoryCorpus corpus = numbered({8, 8, 8, 8, 8, 8});
   config::Experiment e;
   e.data.shuffle = false;
-  e.batch = {48, 24, Packing::pooled, 4.0, 10, {}};
+  e.batch = {48, 24, Packing::pooled, 4.0, 10, {}, false};
   e.parallel.data = 2;
   const auto counts = [&] {
     std::vector<std::size_t> found;
@@ -109,7 +114,7 @@ TEST(Balanced, CostsAreInProportionToCapacities) {
   for (const Packing packing : {Packing::balanced, Packing::pooled}) {
     const MemoryCorpus corpus = numbered(long_tailed(5, 4000, 400));
     config::Experiment e;
-    e.batch = {4 * 4096, 4096, packing, 2.0, 500, {}};
+    e.batch = {4 * 4096, 4096, packing, 2.0, 500, {}, false};
     e.parallel.data = 4;
     e.attention.capacity = {{2.0, 50.0}};
     const Packer packer(corpus, e);

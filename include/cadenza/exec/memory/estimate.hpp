@@ -2,7 +2,9 @@
 // Estimates the memory of a rank for a step from plans and programs alone, before anything runs.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 
@@ -64,6 +66,23 @@ MemoryEstimate least_memory(const config::Experiment& experiment,
                             const program::StepShape& step_shape, Rank trainer);
 /// The larger of the first and the last stage.
 MemoryEstimate least_memory(const config::Experiment& experiment);
+
+/// Buffers that a schedule takes, counted once for all layouts that have it.
+class StageBuffers {
+ public:
+  struct Counts {
+    int microbatches = 0;  ///< whose activations are held (program::buffers_of_stage)
+    int streams = 0;       ///< between stages (program::stream_buffers_of_stage)
+  };
+  Counts of(const program::StepShape& step_shape, int stage);
+
+ private:
+  using Key = std::array<int, 6>;  ///< all that a schedule depends on
+  std::map<Key, Counts> known_;
+};
+
+/// The same, for many layouts.
+MemoryEstimate least_memory(const config::Experiment& experiment, StageBuffers& buffers);
 
 /// Memory that a rank may use, and the source of this limit.
 struct MemoryLimit {

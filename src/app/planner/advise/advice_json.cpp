@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/planner/advise/advice.hpp"
+#include "app/planner/advise/question.hpp"
 #include "app/planner/search/search_json.hpp"
 
 namespace cadenza::app {
@@ -93,7 +94,7 @@ std::string to_json(const Advice& a) {
                  {"devices", e.ranks()},
                  {"software", e.cluster.software.name},
                  {"lengths", a.question.lengths},
-                 {"sequence", e.batch.microbatch},
+                 {"sequence", sequence_of(a.question, e)},
                  {"tokens", e.batch.tokens}}},
                {"answer", answer_text(a)},
                {"cad", interval_of(a.choice.cad)},

@@ -6,19 +6,12 @@
 #include <cmath>
 
 #include "app/planner/advise/advice.hpp"
+#include "app/planner/advise/question.hpp"
 #include "app/planner/search/search_report.hpp"
 #include "cadenza/base/text.hpp"
 
 namespace cadenza::app {
 namespace {
-
-/// "128K", "850": counts of tokens.
-std::string tokens_text(double tokens) {
-  constexpr double kKibi = 1024;
-  const double kibi = tokens / kKibi;
-  if (kibi >= 1 && kibi < kKibi && kibi == std::floor(kibi)) return fmt::format("{:.0f}K", kibi);
-  return tokens < 10000 ? fmt::format("{:.0f}", tokens) : format_count(tokens);
-}
 
 std::string section(const char* title) {
   return fmt::format("\n== {} ==\n", title);
@@ -35,7 +28,7 @@ std::string bins_text(const Documents& documents) {
       fmt::format("  {:>8} {:>10} {:>8} {:>10}\n", "tokens", "documents", "tokens", "attention");
   for (const LengthBin& bin : documents.bins) {
     text += fmt::format("  {:>8} {:>8.1f} % {:>6.1f} % {:>8.1f} %\n",
-                        "< " + tokens_text(static_cast<double>(bin.to)), 100 * bin.documents,
+                        "< " + format_tokens(static_cast<double>(bin.to)), 100 * bin.documents,
                         100 * bin.tokens, 100 * bin.attention);
   }
   return text;
@@ -90,10 +83,11 @@ std::string instructions_text(const Advice& advice) {
 
 std::string question_text(const Advice& advice) {
   const config::Experiment& e = advice.asked;
-  std::string text = fmt::format("{} on {} {}, sequences of {} tokens, {} tokens a step",
-                                 advice.question.model, e.ranks(), advice.machine.name,
-                                 tokens_text(static_cast<double>(e.batch.microbatch)),
-                                 tokens_text(static_cast<double>(e.batch.tokens)));
+  const std::int64_t sequence = sequence_of(advice.question, e);
+  std::string text =
+      fmt::format("{} on {} {}, sequences of {} tokens, {} tokens a step", advice.question.model,
+                  e.ranks(), advice.machine.name, format_tokens(static_cast<double>(sequence)),
+                  format_tokens(static_cast<double>(e.batch.tokens)));
   return text + fmt::format(", as {}", e.cluster.software.name);
 }
 
@@ -151,9 +145,9 @@ std::string pays_text(const std::vector<Scenario>& scenarios) {
 std::vector<std::string> documents_text(const Documents& d) {
   return {
       fmt::format("{} documents in {} steps: median {} tokens, mean {}, 99 % up to {}, longest {}",
-                  d.count, d.steps, tokens_text(static_cast<double>(d.median)), tokens_text(d.mean),
-                  tokens_text(static_cast<double>(d.percentile_99)),
-                  tokens_text(static_cast<double>(d.longest))),
+                  d.count, d.steps, format_tokens(static_cast<double>(d.median)),
+                  format_tokens(d.mean), format_tokens(static_cast<double>(d.percentile_99)),
+                  format_tokens(static_cast<double>(d.longest))),
       fmt::format("core attention is {:.0f} % of the model's FLOPs",
                   100 * d.attention_flops / d.model_flops),
       fmt::format("the sequence with most attention of a step has {:.2f} x the mean", d.imbalance)};

@@ -69,9 +69,8 @@ Advice advise_on(const CommandLine& line) {
   const config::Experiment& e = advice.asked;
   advice.evidence = evidence_for(e.cluster.software.name, advice.machine.name);
   const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
-  const data::Packer packer(*corpus, e);
-  advice.documents = documents_of(e, packer);
-  advice.choice = search_layout(e, packer, advice.machine, true);
+  advice.documents = documents_of(e, data::Packer(*corpus, e));
+  advice.choice = search_layout(e, *corpus, advice.machine, true);
   const Contenders contenders = contenders_of(advice.choice.considered);
   std::optional<Progress> progress;
   advice.scenarios =
@@ -80,12 +79,13 @@ Advice advise_on(const CommandLine& line) {
         progress->show(done, "of what may change");
       });
   if (progress) progress->finish();
+  const std::int64_t sequence = sequence_of(advice.question, e);
   const std::int64_t each = advice.machine.ranks_per_node;
   advice.instructions = {
       instruction_for(advice, cadenza_recipe),
       instruction_for(advice,
-                      [&](const config::Experiment& one) { return megatron_recipe(one, each); }),
-      instruction_for(advice, torchtitan_recipe)};
+                      [&](const auto& one) { return megatron_recipe(one, sequence, each); }),
+      instruction_for(advice, [&](const auto& one) { return torchtitan_recipe(one, sequence); })};
   return advice;
 }
 

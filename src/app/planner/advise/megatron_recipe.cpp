@@ -16,7 +16,8 @@ using config::PlacementKind;
 /// Arguments, and what they cannot say.
 class Arguments {
  public:
-  Arguments(const config::Experiment& e, std::int64_t ranks_per_node) : e_(e) {
+  Arguments(const config::Experiment& e, std::int64_t sequence, std::int64_t ranks_per_node)
+      : e_(e), sequence_(sequence) {
     const std::int64_t ranks = e.parallel.trainers();
     // Nodes of equal numbers of ranks, as torchrun starts them.
     const std::int64_t each = ranks_per_node > 0 ? std::gcd(ranks, ranks_per_node) : ranks;
@@ -64,9 +65,9 @@ class Arguments {
   }
 
   void add_batch() {
-    const std::int64_t sequence = e_.batch.microbatch;
-    line(fmt::format("--seq-length {0} --max-position-embeddings {0}", sequence));
-    line(fmt::format("--micro-batch-size 1 --global-batch-size {}{}", e_.batch.tokens / sequence,
+    line(fmt::format("--seq-length {0} --max-position-embeddings {0}", sequence_));
+    line(fmt::format("--micro-batch-size {} --global-batch-size {}{}",
+                     e_.batch.microbatch / sequence_, e_.batch.tokens / sequence_,
                      e_.run.dtype == config::Dtype::bfloat16 ? " --bf16" : ""));
     if (e_.cluster.software.gradients == config::Travels::stored) line("--grad-reduce-in-bf16");
   }
@@ -187,13 +188,15 @@ class Arguments {
   }
 
   const config::Experiment& e_;
+  std::int64_t sequence_;
   Recipe recipe_;
 };
 
 }  // namespace
 
-Recipe megatron_recipe(const config::Experiment& e, std::int64_t ranks_per_node) {
-  return Arguments(e, ranks_per_node).recipe();
+Recipe megatron_recipe(const config::Experiment& e, std::int64_t sequence,
+                       std::int64_t ranks_per_node) {
+  return Arguments(e, sequence, ranks_per_node).recipe();
 }
 
 }  // namespace cadenza::app

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 
 #include "app/planner/experiment_file.hpp"
@@ -80,13 +81,13 @@ config::Experiment experiment_of(const Question& question,
       "name: advised\n"
       "model: {{config: {}}}\n"
       "data: {}\n"
-      "batch: {{tokens: {}, microbatch: {}}}\n"
+      "batch: {{tokens: {}, microbatch: auto}}\n"
       "parallel: {{data: {}, tensor: {}}}\n"
       "attention: {{placement: auto}}\n"
       "run: {{dtype: {}}}\n"
       "cluster: {{machine: {}, software: {}}}\n",
       as_yaml(named("--model", question.model, "models", ".json")), data_of(question),
-      tokens_of(question), question.sequence, question.devices / tensor,
+      tokens_of(question), question.devices / tensor,
       question.tensor > 0 ? fmt::format("{}", tensor) : "auto",
       config::word_of(load_machine(cluster).dtype), as_yaml(cluster.machine),
       as_yaml(question.software));
@@ -104,6 +105,10 @@ config::Experiment experiment_of(const Question& question,
          e.ranks(), question.devices);
   }
   return shown(e);
+}
+
+std::int64_t sequence_of(const Question& question, const config::Experiment& asked) {
+  return std::gcd(question.sequence, asked.batch.microbatch);
 }
 
 }  // namespace cadenza::app

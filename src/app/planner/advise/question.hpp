@@ -17,4 +17,8 @@ namespace cadenza::app {
 config::Experiment experiment_of(const Question& question,
                                  const std::vector<std::string>& overrides);
 
+/// Tokens of a sequence, of which every candidate's microbatch has a whole number: the asked one,
+/// or what of it goes into a microbatch that an override makes smaller.
+std::int64_t sequence_of(const Question& question, const config::Experiment& asked);
+
 }  // namespace cadenza::app

@@ -27,9 +27,12 @@ inline constexpr const char* kOwnStack = "Cadenza";
 Recipe cadenza_recipe(const config::Experiment& e);
 
 /// Arguments of Megatron-LM's pretrain_gpt.py (megatron/training/arguments.py, August 2026).
-Recipe megatron_recipe(const config::Experiment& e, std::int64_t ranks_per_node);
+/// @param sequence  tokens of a sequence, of which a microbatch has a whole number
+Recipe megatron_recipe(const config::Experiment& e, std::int64_t sequence,
+                       std::int64_t ranks_per_node);
 
 /// The TOML of torchtitan up to v0.2.2 (torchtitan/config/job_config.py).
-Recipe torchtitan_recipe(const config::Experiment& e);
+/// @param sequence  as above
+Recipe torchtitan_recipe(const config::Experiment& e, std::int64_t sequence);
 
 }  // namespace cadenza::app

@@ -24,7 +24,7 @@ constexpr std::array<Flavor, 3> kFlavors = {
 
 class Toml {
  public:
-  explicit Toml(const config::Experiment& e) : e_(e) {
+  Toml(const config::Experiment& e, std::int64_t sequence) : e_(e), sequence_(sequence) {
     recipe_ = {.stack = "torchtitan", .file = "torchtitan.toml"};
     add_model();
     add_batch();
@@ -54,6 +54,8 @@ class Toml {
   }
   void word(const char* name, std::string_view value) { key(name, fmt::format("\"{}\"", value)); }
   void lacks(std::string what) { recipe_.missing.push_back(std::move(what)); }
+  /// Sequences of a microbatch.
+  std::int64_t at_once() const { return e_.batch.microbatch / sequence_; }
 
   void add_model() {
     const config::Model& m = e_.model;
@@ -78,10 +80,10 @@ class Toml {
 
   void add_batch() {
     const config::Parallel& p = e_.parallel;
-    const std::int64_t sequences = e_.batch.tokens / e_.batch.microbatch;
+    const std::int64_t sequences = e_.batch.tokens / sequence_;
     section("training");
-    key("seq_len", e_.batch.microbatch);
-    key("local_batch_size", p.pipeline > 1 ? std::max<std::int64_t>(1, sequences / p.data) : 1);
+    key("seq_len", sequence_);
+    key("local_batch_size", p.pipeline > 1 ? sequences / p.data : at_once());
     key("global_batch_size", sequences);
     word("mixed_precision_param", "bfloat16");
   }
@@ -139,7 +141,7 @@ class Toml {
       lacks("schedule phase_aligned, which gives all stages' attention to one pool");
     }
     word("pipeline_parallel_schedule", p.chunks > 1 ? "Interleaved1F1B" : "1F1B");
-    key("pipeline_parallel_microbatch_size", 1);
+    key("pipeline_parallel_microbatch_size", at_once());
     const std::vector<Range> parts = program::stage_layers(e_);
     const auto even = [&](Range part) { return part.size() == parts.front().size(); };
     if (std::ranges::all_of(parts, even)) {
@@ -165,13 +167,14 @@ class Toml {
   }
 
   const config::Experiment& e_;
+  std::int64_t sequence_;
   Recipe recipe_;
 };
 
 }  // namespace
 
-Recipe torchtitan_recipe(const config::Experiment& e) {
-  return Toml(e).recipe();
+Recipe torchtitan_recipe(const config::Experiment& e, std::int64_t sequence) {
+  return Toml(e, sequence).recipe();
 }
 
 }  // namespace cadenza::app

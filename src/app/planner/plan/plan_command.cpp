@@ -37,10 +37,9 @@ SparseIndex given_index(const CommandLine& line, ReadIndex read_index,
 void print_plan(const CommandLine& line, ReadIndex read_index) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
-  const data::Packer packer(*corpus, experiment);
   const config::Machine machine = load_machine(experiment.cluster);
-  const Choice choice = search_layout(experiment, packer, machine, true);
-  const data::Batch batch = packer.batch(line.step);
+  const Choice choice = search_layout(experiment, *corpus, machine, true);
+  const data::Batch batch = data::Packer(*corpus, choice.experiment).batch(line.step);
   const Forecast step = forecast(choice.experiment, batch, machine);
   const std::vector<plan::Plan> plans = step.forward_plans();
   plan::StepNotes notes = notes_of(choice.experiment, batch, step, machine);

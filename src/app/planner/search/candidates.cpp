@@ -140,8 +140,12 @@ std::vector<Candidate> arrangements_of(const config::Experiment& given, std::int
   std::vector<Candidate> all;
   for (const config::Parallel& parallel : layouts(given.parallel, trainers)) {
     for (const config::Attention& attention : placements(given.attention, parallel.context)) {
-      const Candidate candidate{parallel, attention, given.run.recompute};
-      if (makes_sense(candidate.of(given))) all.push_back(candidate);
+      const Candidate candidate{parallel, attention, given.run.recompute, given.batch.microbatch};
+      if (makes_sense(candidate.of(given))) {
+        all.push_back(candidate);
+      } else if (const auto larger = with_larger_microbatch(given, candidate)) {
+        all.push_back(*larger);
+      }
     }
   }
   return all;
@@ -164,6 +168,8 @@ config::Experiment Candidate::of(const config::Experiment& given) const {
   experiment.attention = attention;
   experiment.run.recompute = recompute;
   experiment.run.recompute_open = false;
+  experiment.batch.microbatch = microbatch;
+  experiment.batch.microbatch_open = false;
   return experiment;
 }
 
@@ -195,6 +201,17 @@ std::vector<Candidate> served_arrangements(const config::Experiment& given) {
     }
   }
   return all;
+}
+
+std::optional<Candidate> with_larger_microbatch(const config::Experiment& given,
+                                                const Candidate& arrangement) {
+  if (!given.batch.microbatch_open) return std::nullopt;
+  Candidate larger = arrangement;
+  const std::int64_t most = given.batch.tokens / arrangement.parallel.data;
+  while ((larger.microbatch *= 2) <= most) {
+    if (makes_sense(larger.of(given))) return larger;
+  }
+  return std::nullopt;
 }
 
 std::vector<Candidate> variants(const config::Experiment& given, const Candidate& arrangement) {
@@ -250,6 +267,7 @@ std::vector<std::string> settings(const Candidate& candidate) {
   if (a.mixed) set("attention.mixed", a.mixed);
   set("attention.overlap", a.overlap == Overlap::ping_pong ? "ping_pong" : "none");
   set("run.recompute", config::word_of(candidate.recompute));
+  set("batch.microbatch", candidate.microbatch);
   return list;
 }
 
@@ -257,10 +275,10 @@ std::string layout_text(const Candidate& candidate) {
   const config::Parallel& p = candidate.parallel;
   const config::Attention& a = candidate.attention;
   const std::string chunks = p.chunks > 1 ? fmt::format(" ({} chunks)", p.chunks) : "";
-  const std::string trainers = fmt::format("data {} x pipeline {}{} x tensor {} x context {}",
-                                           p.data, p.pipeline, chunks, p.tensor, p.context);
-  if (a.servers == 0) return trainers;
-  return trainers + " + " + counted(a.servers, a.mixed ? "mixed server" : "server");
+  std::string text = fmt::format("data {} x pipeline {}{} x tensor {} x context {}", p.data,
+                                 p.pipeline, chunks, p.tensor, p.context);
+  if (a.servers > 0) text += " + " + counted(a.servers, a.mixed ? "mixed server" : "server");
+  return text + ", microbatch " + format_tokens(static_cast<double>(candidate.microbatch));
 }
 
 }  // namespace cadenza::app

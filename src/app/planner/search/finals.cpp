@@ -53,11 +53,11 @@ StepParts operator+(StepParts a, const StepParts& b) {
 class Contest {
  public:
   Contest(const config::Experiment& given, const std::vector<Judged>& ranked,
-          const std::vector<Judged>& leaner, const data::Packer& packer,
+          const std::vector<Judged>& leaner, const data::Corpus& corpus,
           const config::Machine& machine, std::int64_t limit,
           const std::function<void(const std::string&)>& show)
       : given_(given),
-        packer_(packer),
+        corpus_(corpus),
         machine_(machine),
         limit_(limit),
         show_(show),
@@ -127,7 +127,10 @@ class Contest {
 
   void advance(Finalist& one) {
     const std::size_t number = one.seconds.size();
-    if (!one.steps) one.steps.emplace(one.judged.candidate.to_run(given_), packer_, machine_);
+    if (!one.steps) {
+      const config::Experiment e = one.judged.candidate.to_run(given_);
+      one.steps.emplace(e, data::Packer(corpus_, e), machine_);
+    }
     const SimulatedStep step = one.steps->run(static_cast<std::int64_t>(number));
     work_ += one.judged.work;
     const std::int64_t before = one.judged.bytes;
@@ -233,7 +236,7 @@ class Contest {
   }
 
   const config::Experiment& given_;
-  const data::Packer& packer_;
+  const data::Corpus& corpus_;
   const config::Machine& machine_;
   std::int64_t limit_;
   const std::function<void(const std::string&)>& show_;
@@ -271,10 +274,10 @@ StepRatio ratio_of(std::span<const double> longer, std::span<const double> short
 }
 
 Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
-                          const std::vector<Judged>& leaner, const data::Packer& packer,
+                          const std::vector<Judged>& leaner, const data::Corpus& corpus,
                           const config::Machine& machine, std::int64_t limit,
                           const std::function<void(const std::string&)>& show) {
-  return Contest(given, ranked, leaner, packer, machine, limit, show).run();
+  return Contest(given, ranked, leaner, corpus, machine, limit, show).run();
 }
 
 }  // namespace cadenza::app

@@ -13,7 +13,7 @@
 #include "app/planner/search/search_report.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
-#include "cadenza/data/batch.hpp"
+#include "cadenza/data/corpus.hpp"
 
 namespace cadenza::app {
 
@@ -48,7 +48,7 @@ struct Finals {
 /// @param limit  bytes of a rank; 0: not known
 /// @param show  told what it is at
 Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
-                          const std::vector<Judged>& leaner, const data::Packer& packer,
+                          const std::vector<Judged>& leaner, const data::Corpus& corpus,
                           const config::Machine& machine, std::int64_t limit,
                           const std::function<void(const std::string&)>& show);
 

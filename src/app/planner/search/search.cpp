@@ -10,118 +10,58 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/predict/sample.hpp"
 #include "app/planner/search/finals.hpp"
+#include "app/planner/search/group.hpp"
 #include "app/planner/search/search_report.hpp"
+#include "app/planner/search/search_work.hpp"
+#include "app/planner/search/typical_step.hpp"
 #include "app/planner/terminal.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
-#include "cadenza/cost/flops.hpp"
-#include "cadenza/simulate/least_time.hpp"
 #include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
 namespace {
 
-using StepPlans = std::vector<program::TickPlans>;
-
 /// Parts of a step that are looked at before all of it. What ranks of a pool send grows with their
 /// number; one microbatch says little of the others.
 constexpr std::array<SampleSize, 3> kSamples = {{{8, 2}, {64, 4}, {256, 8}}};
-/// Of a pair of ranks of a context group in a sample's microbatch, about.
-constexpr double kWorkOfPair = 3000;
 constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for each variant
 /// Estimates may be that much too high.
 constexpr double kDoubt = 1.1;
 constexpr double kDoubtOfCheap = 1.6;  ///< ... where to simulate costs little
 constexpr double kApart = 1.005;       ///< ... of variants with the same plans
-constexpr double kShortWork = 4e6;     ///< about a second
+constexpr double kLower = 0.998;       ///< times a bound: a larger microbatch is worth a look
+constexpr double kWorkOfLarger = kMostWork / 16;  ///< of a sample with a larger microbatch
+constexpr double kShortWork = 4e6;                ///< about a second
 constexpr double kCheapWork = 1e6;
 constexpr std::size_t kServerCounts = 2;  ///< numbers of dedicated servers that are tried
-
-/// A layout with a placement: one set of plans for all of its variants.
-struct Group {
-  Candidate arrangement;
-  std::vector<Judged> variants;  ///< by bound
-  double expected = 0;           ///< seconds of the fastest variant; before any look its bound
-  double work = 0;               ///< that simulating it will take
-  std::size_t looks = 0;
-  bool settled = false;  ///< simulated, too large, or there is no time for it
-  bool disaggregates() const { return app::disaggregates(arrangement); }
-};
 
 /// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
 /// one for each tolerance. The layout that wins decides by tick.
 constexpr double kSearchedTolerance = 0.1;
-constexpr double kQuickEntries = 4096;  ///< servers x context x pipeline: see settle_tolerance()
-constexpr int kMostServers = 1024;
-constexpr int kManyServers = 128;  ///< of more, each lacks little: see settle_tolerance()
-
-/// What plans and clocks take, in operations of a clock: the same on every host.
-double work_of(const StepPlans& tick_plans, double operations) {
-  constexpr double kEntry = 20;  // of a plan: made, checked, mirrored, bound to rows
-  double entries = 0;
-  for (const program::TickPlans& tick : tick_plans) {
-    for (const plan::Stage& stage : tick.forward.stages) {
-      entries += static_cast<double>(stage.tasks.size() + stage.moves.size());
-    }
-  }
-  return kEntry * entries + operations;
-}
-
-/// Of the first sample, before its plans are made: entries by rank and source of keys.
-double work_of_sample(const config::Experiment& e) {
-  const config::Parallel& p = e.parallel;
-  const auto context = static_cast<double>(p.context);
-  const auto stages = static_cast<double>(p.pipeline);
-  const bool pools = config::disaggregates(e.attention.placement);
-  const double microbatches = 2 * stages;
-  return kWorkOfPair * (pools ? 3 : 1) * context * context * stages * microbatches;
-}
-
-/// Pairs of a query and a key in the microbatch that has most.
-double most_pairs(const data::Batch& batch) {
-  double most = 0;
-  for (const data::Microbatch& microbatch : batch.microbatches) {
-    double pairs = 0;
-    for (const data::BatchDocument& document : microbatch.documents) {
-      pairs += std::pow(static_cast<double>(document.length()), 2);
-    }
-    most = std::max(most, pairs);
-  }
-  return most;
-}
-
-/// Of the first steps the one in the middle by the attention of its fullest microbatch, which ranks
-/// wait for.
-data::Batch typical_batch(const data::Packer& packer) {
-  constexpr std::size_t kSteps = 15;
-  std::vector<data::Batch> batches;
-  for (std::size_t step = 0; step < kSteps; ++step) {
-    batches.push_back(packer.batch(static_cast<std::int64_t>(step)));
-  }
-  std::ranges::stable_sort(batches, {}, most_pairs);
-  return std::move(batches[kSteps / 2]);
-}
 
 class Search {
  public:
-  Search(const config::Experiment& run, const data::Packer& packer, const config::Machine& machine,
+  Search(const config::Experiment& run, const data::Corpus& corpus, const config::Machine& machine,
          bool progress)
       : run_(run),
         given_(at_one_tolerance(run)),
         machine_(machine),
-        packer_(packer),
-        batch_(typical_batch(packer)),
+        corpus_(corpus),
+        step_(given_, corpus, machine),
         limit_(run.run.memory > 0 ? run.run.memory : machine.memory) {
     add_groups();
-    for (Group& group : groups_) weed(group);
+    for (const Group& group : groups_) list_large(group);
+    name_leaders();
     settle_tolerance();
     progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
   }
@@ -154,7 +94,7 @@ class Search {
   void decide_over_steps() {
     std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
     Finals finals =
-        compare_over_steps(run_, ranked_, leaner(), packer_, machine_, limit_,
+        compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, limit_,
                            [&](const std::string& what) { progress_->show(seen(), what); });
     if (finals.ranked.empty()) return;
     for (const Judged& large : finals.too_large) {
@@ -176,7 +116,7 @@ class Search {
 
   /// Of what was not simulated, since another with the same plans is faster and fits as well: time
   /// and memory reckoned from that one.
-  std::vector<Judged> leaner() const {
+  std::vector<Judged> leaner() {
     std::vector<Judged> found;
     for (const Group& group : groups_) {
       const auto like = std::ranges::find(group.variants, Outcome::simulated, &Judged::outcome);
@@ -197,9 +137,7 @@ class Search {
   }
 
   void add_groups() {
-    for (const Candidate& arrangement : arrangements(given_)) {
-      groups_.push_back(group_of(arrangement));
-    }
+    add_layouts(groups_, arrangements(given_));
     add_served_groups();
     if (!groups_.empty()) return;
     fail(ExitCode::usage,
@@ -209,18 +147,63 @@ class Search {
          given_.parallel.trainers());
   }
 
-  Group group_of(const Candidate& arrangement) {
-    Group group{arrangement, {}};
+  static auto degrees_of(const Candidate& one) {
+    const config::Parallel& p = one.parallel;
+    const config::Attention& a = one.attention;
+    return std::tuple(p.data, p.pipeline, p.chunks, p.tensor, p.context, a.servers, a.mixed);
+  }
+
+  /// Layout by layout, whose arrangements are neighbours.
+  void add_layouts(std::vector<Group>& groups, std::span<const Candidate> all) {
+    while (!all.empty()) {
+      const auto differs = [&](const Candidate& one) {
+        return degrees_of(one) != degrees_of(all.front());
+      };
+      const auto mine = static_cast<std::size_t>(std::ranges::find_if(all, differs) - all.begin());
+      add_layout(groups, all.first(mine));
+      all = all.subspan(mine);
+    }
+  }
+
+  /// The placements of a layout, and the same with larger microbatches, as long as they fit and
+  /// lower one of the bounds: larger matrices and fewer launches and collectives count in it, as
+  /// does the fill of a pipeline.
+  void add_layout(std::vector<Group>& groups, std::span<const Candidate> placements) {
+    std::vector<Group> level, next;
+    for (const Candidate& one : placements) level.push_back(group_of(one, ++families_));
+    for (; !level.empty(); level = std::move(next)) {
+      next.clear();
+      bool lower = false;
+      for (const Group& group : level) {
+        const auto larger = with_larger_microbatch(given_, group.arrangement);
+        if (group.settled || !larger) continue;
+        Group one = group_of(*larger, group.family);
+        if (one.settled || one.work > kWorkOfLarger) continue;
+        lower = lower || one.expected < kLower * group.expected;
+        next.push_back(std::move(one));
+      }
+      if (!lower) next.clear();
+      std::ranges::move(level, std::back_inserter(groups));
+    }
+  }
+
+  Group group_of(const Candidate& arrangement, std::size_t family) {
+    Group group{arrangement, family, false, {}};
     ++made_;
     for (const Candidate& variant : variants(given_, arrangement)) {
       Judged& judged = group.variants.emplace_back();
       judged.candidate = variant;
       judged.plans = made_;
-      judged.bound = bound_of(variant.of(given_));
+      const config::Experiment e = variant.of(given_);
+      const PackedStep& step = step_.in_microbatches_of(e);
+      judged.bound = step.least_time.seconds(e);
+      judged.model_flops = step.model_flops;
     }
     std::ranges::stable_sort(group.variants, {}, &Judged::bound);
-    group.expected = group.variants.front().bound;
-    group.work = work_of_sample(arrangement.of(given_));
+    group.work = work_of_sample(arrangement.of(given_)) *
+                 static_cast<double>(arrangement.microbatch) /
+                 static_cast<double>(given_.batch.microbatch);
+    weed(group);
     return group;
   }
 
@@ -229,23 +212,9 @@ class Search {
   /// quickly.
   void settle_tolerance() {
     if (run_.attention.tolerance) return;
-    const Group* chosen = nullptr;
-    int servers = 0;
-    std::pair<bool, double> least;
-    for (const Group& group : groups_) {
-      if (group.settled || !group.disaggregates()) continue;
-      const config::Parallel& p = group.arrangement.parallel;
-      const int pool =
-          std::min(program::Layout(group.arrangement.of(given_)).pool_size(), kMostServers);
-      const auto entries = static_cast<double>(pool * p.context * p.pipeline);
-      const bool slow = entries > kQuickEntries;
-      const std::pair cost(slow, slow ? entries : group.expected);
-      if (pool <= kManyServers || (chosen != nullptr && least <= cost)) continue;
-      chosen = &group, servers = pool, least = cost;
-    }
-    if (chosen == nullptr) return;
-    const Sample sample =
-        sample_of(chosen->arrangement.to_run(run_), batch_, attention_, {servers, 1});
+    const PoolOf pool = pool_of_many(groups_, given_);
+    if (pool.group == nullptr) return;
+    const Sample sample = part_of(pool.group->arrangement.to_run(run_), {pool.servers, 1});
     const StepPlans plans = program::plan_ticks(sample.experiment, sample.batch, machine_);
     const std::vector<plan::Trial>& trials = plans.front().forward.trials;
     given_.attention.tolerance = trials.front().tolerance;
@@ -261,27 +230,44 @@ class Search {
   void weed(Group& group) {
     for (Judged& variant : group.variants) {
       measure_least(variant);
-      if (fits(variant)) continue;
-      variant.outcome = Outcome::too_large;
-      large_.push_back(variant);
+      if (!fits(variant)) variant.outcome = Outcome::too_large;
     }
     const auto first = std::ranges::find_if(group.variants, [](const Judged& variant) {
       return variant.outcome != Outcome::too_large;
     });
     group.settled = first == group.variants.end();
-    if (!group.settled) group.expected = first->bound;
+    group.expected = group.settled ? group.variants.front().bound : first->bound;
+  }
+
+  void list_large(const Group& group) {
+    std::ranges::copy_if(group.variants, std::back_inserter(large_), [](const Judged& variant) {
+      return variant.outcome == Outcome::too_large;
+    });
+  }
+
+  void name_leaders() {
+    std::map<std::size_t, Group*> leaders;
+    for (Group& group : groups_) {
+      if (group.settled) continue;
+      Group*& leader = leaders.try_emplace(group.family, &group).first->second;
+      if (group.expected < leader->expected) leader = &group;
+    }
+    for (const auto& [family, leader] : leaders) leader->leads = true;
   }
 
   /// Of all numbers of dedicated servers those with the least bounds: there, attention and all
   /// other work are shared out best.
   void add_served_groups() {
     std::array<std::map<std::int64_t, std::vector<Group>>, 2> by_servers;  // dedicated, mixed
-    for (const Candidate& arrangement : served_arrangements(given_)) {
-      by_servers[arrangement.attention.mixed ? 1 : 0][arrangement.attention.servers].push_back(
-          group_of(arrangement));
+    std::vector<Group> served;
+    add_layouts(served, served_arrangements(given_));
+    for (Group& group : served) {
+      const config::Attention& a = group.arrangement.attention;
+      by_servers[a.mixed ? 1 : 0][a.servers].push_back(std::move(group));
     }
     const auto bound = [](const auto& count) {
-      return std::ranges::min(count.second, {}, &Group::expected).expected;
+      const auto least = [](const Group& group) { return group.variants.front().bound; };
+      return least(*std::ranges::min_element(count.second, {}, least));
     };
     for (auto& counts : by_servers) {
       for (std::size_t i = 0; i < kServerCounts && !counts.empty(); ++i) {
@@ -292,12 +278,9 @@ class Search {
     }
   }
 
-  double bound_of(const config::Experiment& e) {
-    if (!least_time_) {
-      least_time_.emplace(batch_, e, machine_);
-      attention_ = least_time_->attention();
-    }
-    return least_time_->seconds(e);
+  Sample part_of(const config::Experiment& e, SampleSize size) {
+    const PackedStep& step = step_.in_microbatches_of(e);
+    return sample_of(e, step.batch, step.attention, size);
   }
 
   bool fits(const Judged& judged) const { return limit_ == 0 || judged.bytes <= limit_; }
@@ -311,12 +294,13 @@ class Search {
   }
 
   /// The next one to look at, null when the best is known or there is no time left. At first those
-  /// whose samples take least work, as bounds say little of messages; then the most promising one.
+  /// whose samples take least work, as bounds say little of messages, of all microbatches the one
+  /// with the least bound; then the most promising one.
   Group* next_to_look_at() {
     if (work_ >= most_work_) return nullptr;
     Group* cheapest = nullptr;
     Group* best = nullptr;
-    const std::map<Kind, double> ratios = least_ratios();
+    const std::map<Kind, double> ratios = least_ratios(groups_);
     double promise = std::numeric_limits<double>::infinity();
     for (Group& group : groups_) {
       if (group.settled || group.expected >= most_of(group)) continue;
@@ -326,31 +310,11 @@ class Search {
       const bool unlike = group.looks > 0 || ratio == ratios.end();
       const double expected = group.expected * (unlike ? 1.0 : ratio->second);
       if (expected < promise) promise = expected, best = &group;
-      if (group.looks > 0) continue;
+      if (group.looks > 0 || !group.leads) continue;
       if (cheapest == nullptr || group.work < cheapest->work) cheapest = &group;
     }
     const bool cheap = cheapest != nullptr && work_ + cheapest->work < most_work_ / 4;
     return cheap ? cheapest : best;
-  }
-
-  /// What bounds leave out is alike.
-  using Kind = std::pair<config::PlacementKind, bool>;
-  static Kind kind_of(const Group& group) {
-    return {group.arrangement.attention.placement, group.arrangement.parallel.pipeline > 1};
-  }
-
-  /// Estimates over bounds: no less was seen of a kind.
-  std::map<Kind, double> least_ratios() const {
-    std::map<Kind, double> least;
-    for (const Group& group : groups_) {
-      for (const Judged& variant : group.variants) {
-        if (variant.expected == 0) continue;
-        const double ratio = variant.expected / variant.bound;
-        const auto [known, fresh] = least.try_emplace(kind_of(group), ratio);
-        if (!fresh) known->second = std::min(known->second, ratio);
-      }
-    }
-    return least;
   }
 
   /// Simulates those with cad, or without, that may be the best of their kind, so that the report
@@ -379,7 +343,7 @@ class Search {
   void look(Group& group) {
     while (group.looks < kSamples.size()) {
       const SampleSize& size = kSamples[group.looks++];
-      const Sample sample = sample_of(group.arrangement.of(given_), batch_, attention_, size);
+      const Sample sample = part_of(group.arrangement.of(given_), size);
       if (sample.parts == 1) break;
       if (sample.text == group.variants.front().sample) continue;
       return estimate_by(group, sample, size);
@@ -424,7 +388,7 @@ class Search {
     first_that_fit(group, [&](Judged& variant) {
       measure_least(variant, more);
       if (!fits(variant)) return;
-      const Sample sample = sample_of(variant.candidate.of(given_), batch_, attention_, size);
+      const Sample sample = part_of(variant.candidate.of(given_), size);
       const Estimate found = estimate(sample, tick_plans, variant.bound, machine_);
       variant.expected = found.seconds;
       variant.sample = sample.text;
@@ -477,8 +441,8 @@ class Search {
   }
 
   /// @param more  than the least, of plans
-  void measure_least(Judged& judged, const exec::MemoryEstimate& more = {}) const {
-    exec::MemoryEstimate memory = exec::least_memory(judged.candidate.of(given_));
+  void measure_least(Judged& judged, const exec::MemoryEstimate& more = {}) {
+    exec::MemoryEstimate memory = exec::least_memory(judged.candidate.of(given_), buffers_);
     memory += more;
     judged.bytes = memory.total();
     judged.fullest = memory.largest();
@@ -489,8 +453,9 @@ class Search {
     const config::Experiment e = judged.candidate.of(given_);
     const program::StepShape step_shape(e);
     const simulate::Costs costs(machine_, e, step_shape.layout);
+    const data::Batch& batch = step_.in_microbatches_of(e).batch;
     if (tick_plans.empty()) {
-      tick_plans = program::plan_ticks(e, batch_, machine_);
+      tick_plans = program::plan_ticks(e, batch, machine_);
       work_ += kPlanning * work_of(tick_plans, 0);
     }
     work_ += (1 - kPlanning) * work_of(tick_plans, 0);
@@ -499,7 +464,7 @@ class Search {
     judged.bytes = step.peak_bytes();
     judged.fullest = step.memory[step.fullest()].largest();
     if (fits(judged)) {
-      advance(step, e, step_shape, costs, batch_.step);
+      advance(step, e, step_shape, costs, batch.step);
       judged.outcome = Outcome::simulated;
       judged.first = judged.seconds = step.result.seconds;
       judged.parts = parts_of(step.result);
@@ -543,9 +508,8 @@ class Search {
   }
 
   SearchReport report() const {
-    SearchReport found{given_, machine_, limit_, groups_.size(), 0, 0, ranked_, cad_, large_, {}};
-    found.tokens = static_cast<double>(batch_.tokens());
-    found.model_flops = cost::model_flops(given_.model, given_.attention.mask(), batch_.lengths());
+    SearchReport found{given_, machine_, limit_, groups_.size(), step_.tokens(), ranked_,
+                       cad_,   large_,   {}};
     for (const Group& group : groups_) {
       const std::size_t plans = group.variants.front().plans;
       const bool simulated = std::ranges::find(ranked_, plans, &Judged::plans) != ranked_.end();
@@ -575,14 +539,14 @@ class Search {
   const config::Experiment& run_;
   config::Experiment given_;  ///< `run_` with one tolerance
   const config::Machine& machine_;
-  const data::Packer& packer_;
-  data::Batch batch_;
+  const data::Corpus& corpus_;
+  TypicalStep step_;
+  exec::StageBuffers buffers_;
   std::int64_t limit_;
   std::optional<Progress> progress_;
-  std::optional<simulate::LeastTime> least_time_;
-  std::vector<Group*> long_;       ///< that would take more than what is left of the work limit
-  std::vector<double> attention_;  ///< by microbatch
-  std::size_t made_ = 0;           ///< groups, those too that are not looked at
+  std::vector<Group*> long_;  ///< that would take more than what is left of the work limit
+  std::size_t families_ = 0;
+  std::size_t made_ = 0;  ///< groups, those too that are not looked at
   std::vector<Group> groups_;
   std::vector<Judged> ranked_;
   std::vector<Judged> large_;
@@ -594,13 +558,14 @@ class Search {
 
 }  // namespace
 
-Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,
+Choice search_layout(const config::Experiment& experiment, const data::Corpus& corpus,
                      const config::Machine& machine, bool progress) {
   Choice choice{experiment, "", {}, 0, {}, {}};
   if (experiment.attention.placement == config::PlacementKind::automatic) {
-    choice = Search(experiment, packer, machine, progress).run();
+    choice = Search(experiment, corpus, machine, progress).run();
   }
-  const Decisions decisions = decide(choice.experiment, packer, machine);
+  const Decisions decisions =
+      decide(choice.experiment, data::Packer(corpus, choice.experiment), machine);
   choice.experiment.attention.overlap = decisions.overlap;
   config::Parallel& parallel = choice.experiment.parallel;
   if (parallel.pipeline > 1) {  // so that those who read the run need not resolve it

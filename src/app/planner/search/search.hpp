@@ -13,6 +13,7 @@
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
+#include "cadenza/data/corpus.hpp"
 
 namespace cadenza::app {
 
@@ -70,7 +71,7 @@ struct Considered {
 };
 
 struct Choice {
-  config::Experiment experiment;  ///< with a layout, a placement and an overlap
+  config::Experiment experiment;  ///< with a layout, a placement, a microbatch and an overlap
   std::string explanation;        ///< a ranked table of what was simulated and why the first one
                                   ///< won; empty where the experiment names its placement
   std::vector<std::string> decisions;  ///< what else was auto, with reasons (decisions.hpp)
@@ -87,7 +88,7 @@ struct Choice {
 /// A function of its arguments alone: all ranks, on any host, choose the same.
 /// @param progress  on stderr
 /// @throws Error(usage) where none fits, naming the one that needs least
-Choice search_layout(const config::Experiment& experiment, const data::Packer& packer,
+Choice search_layout(const config::Experiment& experiment, const data::Corpus& corpus,
                      const config::Machine& machine, bool progress = false);
 
 /// Work for a search: entries of plans and operations of clocks, so that it ends at the same place

@@ -33,6 +33,7 @@ nlohmann::ordered_json search_json(const std::vector<Considered>& considered) {
                     {"context", p.context},
                     {"servers", one.candidate.attention.servers},
                     {"mixed", one.candidate.attention.mixed},
+                    {"microbatch", one.candidate.microbatch},
                     {"placement", placement_text(one.candidate.attention)},
                     {"recompute", config::word_of(one.candidate.recompute)},
                     {"shard", config::word_of(p.shard)},

@@ -20,7 +20,7 @@ constexpr std::size_t kShown = 6;
 constexpr std::size_t kTooLargeShown = 3;
 constexpr std::size_t kEstimatedShown = 3;
 constexpr const char* kRow =
-    "{:>3} {:>4} {:>4} {:>4} {:>3} {:>4}  {:<15} {:<9} {:<9} {:>6} {:>8}\n";
+    "{:>2} {:>4} {:>4} {:>3} {:>3} {:>3} {:>4} {:<14} {:<9} {:<9} {:>6} {:>8}\n";
 
 bool disaggregates(const Judged& judged) {
   return disaggregates(judged.candidate);
@@ -36,13 +36,14 @@ std::string row(std::string_view rank, const Judged& j, std::string_view step) {
   const std::string servers = fmt::format("{}{}", a.mixed ? "+" : "", a.servers);
   const std::string stages =
       p.chunks > 1 ? fmt::format("{}x{}", p.pipeline, p.chunks) : fmt::format("{}", p.pipeline);
-  return fmt::format(kRow, rank, p.data, stages, p.tensor, p.context, servers, placement_text(a),
+  return fmt::format(kRow, rank, p.data, stages, p.tensor, p.context, servers,
+                     format_tokens(static_cast<double>(j.candidate.microbatch)), placement_text(a),
                      config::word_of(j.candidate.recompute), config::word_of(p.shard), step,
                      bytes_text(j.bytes));
 }
 
 std::string head(std::string_view step) {
-  return fmt::format(kRow, "", "data", "pipe", "tens", "ctx", "serv", "placement", "recompute",
+  return fmt::format(kRow, "", "data", "pipe", "ten", "ctx", "srv", "mb", "placement", "recompute",
                      "shard", step, "memory");
 }
 
@@ -80,7 +81,7 @@ std::string loses_by(const Judged& loser, const Judged& best) {
 double utilization(const SearchReport& report, const Judged& j) {
   const double peak =
       report.machine.peak_flops_per_second * static_cast<double>(report.given.ranks());
-  return peak > 0 ? report.model_flops / (j.seconds * peak) : 0;
+  return peak > 0 ? j.model_flops / (j.seconds * peak) : 0;
 }
 
 void add_simulated(std::string& text, const SearchReport& report, std::size_t i) {
@@ -222,7 +223,7 @@ std::string unsimulated(const SearchReport& report, bool cad) {
   const auto estimated = std::ranges::find_if(kind, only_estimated);
   if (estimated != kind.end()) {
     return fmt::format(
-        "{} was simulated; the most promising of these,\n        {}, {}:\n        {}\n", none,
+        "{} was simulated; the most promising of these,\n        {},\n        {}: {}\n", none,
         layout_text(estimated->candidate), placement_text(estimated->candidate.attention),
         why(*estimated, report));
   }
@@ -248,8 +249,8 @@ std::string verdict(const SearchReport& report) {
     const StepRatio ratio =
         report.cad.value_or(StepRatio{.value = without->seconds / with->seconds});
     return fmt::format(
-        "cad is {:.2f} x as fast as the best without it ({}),\n        {} against {} of {},\n"
-        "        {}\n",
+        "cad is {:.2f} x as fast as the best without it ({}),\n        {} against {} of\n"
+        "        {},\n        {}\n",
         ratio.value, interval(ratio), step_text(with->seconds), step_text(without->seconds),
         layout_text(without->candidate), placement_text(without->candidate.attention));
   }

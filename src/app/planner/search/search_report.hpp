@@ -28,6 +28,7 @@ enum class Outcome {
 struct Judged {
   Candidate candidate;
   std::size_t plans = 0;   ///< equal numbers: equal plans
+  double model_flops = 0;  ///< of the step: its documents depend on the microbatch
   double bound = 0;        ///< seconds
   std::int64_t bytes = 0;  ///< of the fullest rank; where no plans were made, at least
   std::string fullest;     ///< what takes most of them
@@ -54,7 +55,6 @@ struct SearchReport {
   std::int64_t limit = 0;  ///< bytes of a rank; 0: not known
   std::size_t arrangements = 0;
   double tokens = 0;             ///< of the step
-  double model_flops = 0;        ///< of the step
   std::vector<Judged> ranked;    ///< simulated, best first
   std::optional<StepRatio> cad;  ///< the best without cad over the best with it
   std::vector<Judged> too_large;

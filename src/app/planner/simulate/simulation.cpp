@@ -8,12 +8,11 @@ namespace cadenza::app {
 Simulation::Simulation(const config::Experiment& experiment, const config::Machine& machine,
                        bool progress) {
   const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
-  const data::Packer packer(*corpus, experiment);
-  Choice choice = search_layout(experiment, packer, machine, progress);
+  Choice choice = search_layout(experiment, *corpus, machine, progress);
   explanation_ = std::move(choice.explanation);
   decisions_ = std::move(choice.decisions);
   considered_ = std::move(choice.considered);
-  steps_.emplace(choice.experiment, packer, machine);
+  steps_.emplace(choice.experiment, data::Packer(*corpus, choice.experiment), machine);
 }
 
 }  // namespace cadenza::app

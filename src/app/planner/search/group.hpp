@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a search looks at together: a layout with a placement, and its variants.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "app/planner/search/candidates.hpp"
+#include "app/planner/search/search.hpp"
+
+namespace cadenza::app {
+
+/// A layout with a placement: one set of plans for all of its variants.
+struct Group {
+  Candidate arrangement;
+  std::size_t family = 0;        ///< equal numbers: apart by the microbatch only
+  bool leads = false;            ///< the family, by bound
+  std::vector<Judged> variants;  ///< by bound
+  double expected = 0;           ///< seconds of the fastest variant; before any look its bound
+  double work = 0;               ///< that simulating it will take
+  std::size_t looks = 0;
+  bool settled = false;  ///< simulated, too large, or there is no time for it
+  bool disaggregates() const { return app::disaggregates(arrangement); }
+};
+
+/// Placement, and whether there is a pipeline: what bounds leave out is alike in a kind.
+using Kind = std::pair<config::PlacementKind, bool>;
+Kind kind_of(const Group& group);
+
+/// Estimates over bounds: no less was seen of a kind.
+std::map<Kind, double> least_ratios(std::span<const Group> groups);
+
+/// A pool of cad.
+struct PoolOf {
+  const Group* group = nullptr;  ///< null: no pool has many servers
+  int servers = 0;               ///< of those, at most 1024
+};
+
+/// Of the pools with more than 128 servers the most promising one whose tick is planned quickly, or
+/// the quickest.
+PoolOf pool_of_many(std::span<const Group> groups, const config::Experiment& given);
+
+}  // namespace cadenza::app
