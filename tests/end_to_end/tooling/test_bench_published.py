@@ -12,7 +12,7 @@ import harness
 
 sys.path.insert(0, str(harness.ROOT / "bench"))
 from benchmarks.published import __main__ as bench
-from benchmarks.published import checked, judge, rows
+from benchmarks.published import checked, grids, judge, rows
 from benchmarks.published.experiments import experiment, obstacle
 from benchmarks.published.runs import Simulated, simulate
 
@@ -82,6 +82,28 @@ def test_pairs_of_one_choice_are_ordered():
     # By the published rates: 100 < 110 right, 100 < 120 wrong, 110 < 120 wrong, 102 < 110 a tie,
     # which is wrong, 102 < 120 wrong.
     assert judge.order(steps) == {"right": 1, "wrong": 4}
+
+
+def grid(*steps):
+    found = list(grids.find(steps))
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_grid_is_judged_by_what_the_fastest_simulated_layout_had():
+    others = [done(40, 100), done(50, 80, mbs=1), done(30, 120, mbs=2)]
+    assert grid(*others, done(60, 90, mbs=8)).share == 90 / 120
+    assert grid(*others, done(60, 90, False, mbs=8)).share == 80 / 120  # said not to fit
+    assert grid(*others, done(50, 60, mbs=8)).share == 60 / 120  # of equals the slowest
+    assert grid(*others, done(1, 1, mbs=8), done(70, 0, pub_fits=False, tp=8)).share == 0
+    assert grid(*(done(1, 1 + one, False, mbs=one) for one in range(4))).share == 0
+
+
+def test_few_layouts_or_repeated_ones_of_several_choices_are_no_grid():
+    steps = [done(100, 100 + one, mbs=one) for one in range(3)]
+    assert not list(grids.find(steps))
+    assert not list(grids.find([*steps, done(1, 0, mbs=8), done(1, 100, gbs=128)]))
+    assert not list(grids.find([*steps, Simulated(ROW, "no machine file")]))
 
 
 def test_every_group_has_the_stack_of_its_source():
