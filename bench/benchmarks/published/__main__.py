@@ -119,12 +119,13 @@ def _show_grids(found: list[grids.Grid]) -> None:
     print()
     tables.show(*tables.head(["class", "grid", "GPUs", "layouts measured",
                               "fastest simulated that fits", "its share of the best rate",
-                              "the best"]))
+                              "of the first that ran", "the best"]))
     for grid in found:
         tables.show(tables.row([grid.best.section, grid.best.group, grid.best.gpus,
                                 _of(len(grid.measured), len(grid.steps)),
                                 grid.chosen.id if grid.chosen else "none fits",
-                                f"{100 * grid.share:.1f} %", grid.best.id]))
+                                f"{100 * grid.share:.1f} %",
+                                f"{100 * grid.share_that_ran:.1f} %", grid.best.id]))
     good = sum(grid.share >= _GOOD for grid in found)
     print(f"\nAt least {100 * _GOOD:.0f} % of the best rate: {good} of {len(found)} grids")
 

@@ -27,17 +27,26 @@ class Grid:
         return max(self.measured, key=lambda row: row.pub_tps)
 
     @property
-    def chosen(self) -> Row | None:
-        """The fastest in the simulation of those that fit there; of equals the one whose published
-        rate is least. None where nothing fits."""
+    def order(self) -> list[Row]:
+        """Those that fit in the simulation, the fastest there first; of equals the one whose
+        published rate is least."""
         fitting = [one for one in self.steps if one.fits]
-        return min(fitting, key=lambda one: (-one.tps, one.row.pub_tps)).row if fitting else None
+        return [one.row for one in sorted(fitting, key=lambda one: (-one.tps, one.row.pub_tps))]
+
+    @property
+    def chosen(self) -> Row | None:
+        return next(iter(self.order), None)
 
     @property
     def share(self) -> float:
         """Published rate of the chosen layout over that of the best; 0 where the chosen one did not
         fit, or nothing does."""
         return self.chosen.pub_tps / self.best.pub_tps if self.chosen else 0.0
+
+    @property
+    def share_that_ran(self) -> float:
+        """The same of the first in the order that ran."""
+        return next((row.pub_tps for row in self.order if row.pub_tps), 0.0) / self.best.pub_tps
 
 
 def find(steps: Iterable[Simulated]) -> Iterator[Grid]:
