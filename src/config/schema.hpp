@@ -280,6 +280,7 @@ void describe(Visitor& visit, Fault& fault) {
 template <typename Visitor>
 void describe(Visitor& visit, KeptBytes& kept) {
   visit.key("width", kept.width, kNotNegative);
+  visit.key("whole_width", kept.whole_width, kNotNegative);
   visit.key("queries", kept.queries, kNotNegative);
   visit.key("keys", kept.keys, kNotNegative);
   visit.key("ffn", kept.ffn, kNotNegative);
@@ -298,6 +299,7 @@ void describe(Visitor& visit, Software& software) {
   visit.key("attention", software.attention);
   visit.key("attention_rate", software.attention_rate, Numbers{1e-3, 1e3});
   visit.key("element_wise_rate", software.element_wise_rate, Numbers{1e-3, 1e3});
+  visit.key("loss_rate", software.loss_rate, Numbers{1e-3, 1e3});
   visit.key("pieces", software.pieces, Integers{1, 4096});
   visit.key("overlaps_gradients", software.overlaps_gradients);
   visit.key("overlaps_gathers", software.overlaps_gathers);

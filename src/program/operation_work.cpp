@@ -216,13 +216,16 @@ double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass 
 double seconds_of(const Instruction& instruction, const OperationWork& work,
                   const cost::Rates& rates) {
   double seconds = work.bytes / element_wise_rate(rates.machine().element_wise, instruction);
-  if (describe(instruction.operation).granularity != Granularity::step) {
-    seconds /= rates.software().element_wise_rate;
+  const config::Software& software = rates.software();
+  if (instruction.operation == Operation::loss) {
+    seconds /= software.loss_rate;
+  } else if (describe(instruction.operation).granularity != Granularity::step) {
+    seconds /= software.element_wise_rate;
   }
   // Half of a pass through a layer each.
   if (instruction.operation == Operation::attention_inputs ||
       instruction.operation == Operation::attention_outputs) {
-    seconds += rates.software().layer_seconds * (is_gradient(instruction) ? 1.0 : 0.5);
+    seconds += software.layer_seconds * (is_gradient(instruction) ? 1.0 : 0.5);
   }
   for (const Product& product : work.products) seconds += rates.product_seconds(product);
   return seconds;

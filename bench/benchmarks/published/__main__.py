@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.published import checked, judge, rows, runs
+from benchmarks.published import checked, grids, judge, rows, runs
 from benchmarks.published.runs import Simulated
 from lib import options, tables
 from lib.host import ROOT
@@ -18,6 +18,7 @@ from lib.host import ROOT
 _COLUMNS = ["class", "group", "id", "left_out", "published_tokens_per_second_per_gpu",
             "simulated_tokens_per_second_per_gpu", "error", "published_fits", "simulated_fits",
             "published_gib", "simulated_gib"]
+_GOOD = 0.97  # share of the best published rate that a choice should have
 
 
 def main() -> None:
@@ -89,6 +90,7 @@ def _report(steps: list[Simulated]) -> None:
         if len(groups) > 1:
             _show(f"**{section}**", "**all**", mine)
     _show("**all**", "", [one for one in steps if not one.left_out])
+    _show_grids(list(grids.find(steps)))
     _counted("not simulated", [one.left_out for one in steps])
 
 
@@ -108,6 +110,24 @@ def cells(steps: list[Simulated]) -> list[str]:
             _of(memory["right"], memory.total()), memory["fits"] or "",
             memory["does not fit"] or "",
             f"{judge.spread(ratios)[0]:.2f}" if ratios else ""]
+
+
+def _show_grids(found: list[grids.Grid]) -> None:
+    """Prints what a choice by simulation gives, where a source tried several layouts."""
+    if not found:
+        return
+    print()
+    tables.show(*tables.head(["class", "grid", "GPUs", "layouts measured",
+                              "fastest simulated that fits", "its share of the best rate",
+                              "of the first that ran", "the best"]))
+    for grid in found:
+        tables.show(tables.row([grid.best.section, grid.best.group, grid.best.gpus,
+                                _of(len(grid.measured), len(grid.steps)),
+                                grid.chosen.id if grid.chosen else "none fits",
+                                f"{100 * grid.share:.1f} %",
+                                f"{100 * grid.share_that_ran:.1f} %", grid.best.id]))
+    good = sum(grid.share >= _GOOD for grid in found)
+    print(f"\nAt least {100 * _GOOD:.0f} % of the best rate: {good} of {len(found)} grids")
 
 
 def _percent(size: float | None, sign: str = "") -> str:

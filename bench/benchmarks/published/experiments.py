@@ -10,22 +10,26 @@ from lib.host import ROOT
 _CONTEXT = "zigzag"
 _SHARDS = {"full": "parameters"}  # else the same word
 
-_UNFUSED = 0.25  # rate of passes outside products, as in inputs/software/torchtitan.yaml
+# Rates of passes over memory outside products, as in inputs/software/torchtitan.yaml.
+_UNFUSED_LOSS = {"loss_rate": 0.25}
+_UNFUSED = {"element_wise_rate": 0.25, **_UNFUSED_LOSS}
 _FITTED = ("a100", "h100", "h200")  # processors with steps that the stacks' numbers were fitted to
 _IN_TURNS = {"file": "megatron", "pieces": 1}
 
 # The stack of a class and group, whose names begin so. Others are found by their layout.
 _STACKS = [
+    # Megatron-LM fuses its loss only where a flag asks for it.
+    ("A1", "Megatron README", {"file": "megatron", **_UNFUSED_LOSS}),
     ("A3", "", {"file": "aleph-alpha"}),
     # Sums and gathers of ZeRO stage 1 over all ranks, seen whole.
     ("A4", "InternEvo", _IN_TURNS | {"overlaps_gradients": False, "overlaps_gathers": False,
                                      "gradients": "sums"}),
+    ("A4", "VocabularyParallelism", _IN_TURNS | _UNFUSED_LOSS),
     ("B", "LLM-foundry", {"file": "llm-foundry"}),
     # Arctic's long sequences: FlashAttention-3, fused kernels, logits in pieces.
     ("B", "stas", {"file": "torchtitan", "attention": "fastest", "element_wise_rate": 1.0,
-                   "kept": {"logits": 0}}),
-    ("C", "nanotron", _IN_TURNS | {"attention": "table", "element_wise_rate": _UNFUSED,
-                                   "layer_seconds": 1e-3}),
+                   "loss_rate": 1.0, "kept": {"logits": 0}}),
+    ("C", "nanotron", _IN_TURNS | _UNFUSED | {"attention": "table", "layer_seconds": 1e-3}),
 ]
 
 
@@ -61,8 +65,8 @@ def experiment(row: Row) -> dict:
 def _software(row: Row) -> dict:
     """The stack of the source, with what its own row or its group says otherwise."""
     software = {"sequence_parallel": row.sp is not False, **_stack(row)}
-    if row.id.endswith("-norms"):
-        software["element_wise_rate"] = _UNFUSED
+    if row.id.endswith("-norms"):  # in steps that also keep what the gains multiply
+        software |= _UNFUSED | {"kept": {"width": 10}}
     return software
 
 

@@ -37,6 +37,7 @@ _LAYER = Constant("layer_seconds")
 _PIECES = Constant("pieces", inverse=True)
 _ATTENTION = Constant("attention_rate", inverse=True)
 _ELEMENT_WISE = Constant("element_wise_rate", inverse=True)
+_LOSS = Constant("loss_rate", inverse=True)
 _PRODUCTS = Constant("products.flops_per_second", inverse=True)
 _INSIDE = Constant("links.inside.bytes_per_second", inverse=True)
 
@@ -44,7 +45,7 @@ _INSIDE = Constant("links.inside.bytes_per_second", inverse=True)
 _FITTED = {
     "A1": [_LAYER, _PIECES, _PRODUCTS],
     "A3 ": [_LAYER, _PRODUCTS, _INSIDE],
-    "B": [_ATTENTION, _ELEMENT_WISE, _PRODUCTS],
+    "B": [_ATTENTION, _ELEMENT_WISE, _LOSS, _PRODUCTS],
 }
 _STEP = 1.5  # factor by which a constant is changed, towards more seconds
 
@@ -81,7 +82,7 @@ def _changed(made: dict, constant: Constant, folder: Path) -> dict:
         file = ROOT / cluster["machine"]
         machine = yaml.safe_load(file.read_text(encoding="utf-8"))
         _scale(machine, constant)
-        changed = folder / file.name
+        changed = folder / f"machine-{made['name']}.yaml"  # others are read meanwhile
         changed.write_text(yaml.safe_dump(machine), encoding="utf-8")
         return made | {"cluster": cluster | {"machine": str(changed)}}
     stack = ROOT / f"inputs/software/{cluster['software']['file']}.yaml"

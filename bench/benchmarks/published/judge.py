@@ -45,14 +45,14 @@ def order(steps: Iterable[Simulated]) -> Counter:
 def _pairs(steps: Iterable[Simulated]) -> Iterator[tuple[Simulated, Simulated]]:
     """The slower one by the published rates first."""
     steps = sorted((one for one in steps if error(one) is not None),
-                   key=lambda one: (_choice(one.row), one.row.pub_tps))
-    for _, same in itertools.groupby(steps, key=lambda one: _choice(one.row)):
+                   key=lambda one: (choice(one.row), one.row.pub_tps))
+    for _, same in itertools.groupby(steps, key=lambda one: choice(one.row)):
         for slow, fast in itertools.combinations(same, 2):
             if fast.row.pub_tps > _APART * slow.row.pub_tps:
                 yield slow, fast
 
 
-def _choice(row: Row) -> tuple:
+def choice(row: Row) -> tuple:
     """What the layouts of a choice share."""
     return (row.section, row.group, row.gpu, row.layers, row.d_model, row.heads, row.kv, row.ffn,
             row.vocab, row.gpus, row.seq, row.gbs)

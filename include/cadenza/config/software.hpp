@@ -19,6 +19,7 @@ enum class AttentionKernels { table, fastest };
 /// (width of the feed-forward branch). All 0: what this program keeps.
 struct KeptBytes {
   double width = 0;
+  double whole_width = 0;  ///< the same, of which sequence parallelism leaves every rank all
   double queries = 0;
   double keys = 0;
   double ffn = 0;
@@ -37,8 +38,11 @@ struct Software {
   Travels gradients = Travels::sums;
   bool copies_streams = true;  ///< into messages between pipeline stages, and out of them
   AttentionKernels attention = AttentionKernels::table;
-  double attention_rate = 1;     ///< of its kernels, over that of `attention`
-  double element_wise_rate = 1;  ///< of passes outside products, over that of the machine file
+  double attention_rate = 1;  ///< of its kernels, over that of `attention`
+  /// Of passes over memory outside products, over that of the machine file: of the layers, and of
+  /// the loss.
+  double element_wise_rate = 1;
+  double loss_rate = 1;
   /// Pieces in which products and the collectives of their tensor group overlap; 1: in turns.
   std::int64_t pieces = 1;
   bool overlaps_gradients = true;  ///< their sums, with the backward pass

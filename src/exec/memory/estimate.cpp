@@ -52,11 +52,11 @@ std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& par
   const config::Software& software = e.cluster.software;
   const config::KeptBytes& kept = software.kept;
   const auto tensor = static_cast<double>(e.parallel.tensor);
-  const double width =
-      static_cast<double>(e.model.d_model) / (software.sequence_parallel ? tensor : 1);
-  const double middle = kept.width * width;
+  const auto whole = static_cast<double>(e.model.d_model);
+  const double width = whole / (software.sequence_parallel ? tensor : 1);
+  const double middle = kept.width * width + kept.whole_width * whole;
   const double attention =
-      (kept.queries * static_cast<double>(e.model.d_model) +
+      (kept.queries * whole +
        kept.keys * static_cast<double>(e.model.kv_heads * e.model.head_dim())) /
       tensor;
   const double ffn = kept.ffn * static_cast<double>(e.model.ffn) / tensor;

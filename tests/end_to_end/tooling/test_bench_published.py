@@ -12,7 +12,7 @@ import harness
 
 sys.path.insert(0, str(harness.ROOT / "bench"))
 from benchmarks.published import __main__ as bench
-from benchmarks.published import checked, judge, rows
+from benchmarks.published import checked, grids, judge, rows
 from benchmarks.published.experiments import experiment, obstacle
 from benchmarks.published.runs import Simulated, simulate
 
@@ -84,17 +84,43 @@ def test_pairs_of_one_choice_are_ordered():
     assert judge.order(steps) == {"right": 1, "wrong": 4}
 
 
+def grid(*steps):
+    found = list(grids.find(steps))
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_grid_is_judged_by_what_the_fastest_simulated_layout_had():
+    others = [done(40, 100), done(50, 80, mbs=1), done(30, 120, mbs=2)]
+    assert grid(*others, done(60, 90, mbs=8)).share == 90 / 120
+    assert grid(*others, done(60, 90, False, mbs=8)).share == 80 / 120  # said not to fit
+    assert grid(*others, done(50, 60, mbs=8)).share == 60 / 120  # of equals the slowest
+    late = grid(*others, done(1, 1, mbs=8), done(70, 0, pub_fits=False, tp=8))  # ran out of memory
+    assert (late.share, late.share_that_ran) == (0, 80 / 120)
+    assert grid(*(done(1, 1 + one, False, mbs=one) for one in range(4))).share == 0
+
+
+def test_few_layouts_or_repeated_ones_of_several_choices_are_no_grid():
+    steps = [done(100, 100 + one, mbs=one) for one in range(3)]
+    assert not list(grids.find(steps))
+    assert not list(grids.find([*steps, done(1, 0, mbs=8), done(1, 100, gbs=128)]))
+    assert not list(grids.find([*steps, Simulated(ROW, "no machine file")]))
+
+
 def test_every_group_has_the_stack_of_its_source():
     said = [row for row in ROWS if not obstacle(row)]
     stacks = {row.group: experiment(row)["cluster"]["software"] for row in said}
     assert stacks["AlephAlpha 30B 2k 64 A100"]["file"] == "aleph-alpha"
     assert stacks["LLM-foundry A100 FSDP"]["file"] == "llm-foundry"
     assert stacks["torchtitan FSDP(+TP)"]["file"] == "torchtitan"
-    assert stacks["VocabularyParallelism PP8 A100"]["pieces"] == 1
+    plain = stacks["VocabularyParallelism PP8 A100"]
+    assert (plain["pieces"], plain["loss_rate"]) == (1, 0.25)
+    assert "loss_rate" not in stacks["DGXC H100 8B v24.11.1"]
     unseen = dataclasses.replace(ROW, group="another", gpu="gb200")
     assert experiment(unseen)["cluster"]["software"]["file"] == "cadenza"
     row = next(row for row in ROWS if row.id == "aa-13B-2k-64-tp2-pp2-mb2-no-norms")
-    assert experiment(row)["cluster"]["software"]["element_wise_rate"] == 0.25
+    norms = experiment(row)["cluster"]["software"]
+    assert (norms["element_wise_rate"], norms["kept"]) == (0.25, {"width": 10})
 
 
 def test_layouts_that_no_experiment_tells_apart_are_not_ordered():

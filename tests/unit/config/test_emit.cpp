@@ -39,14 +39,23 @@ class Draw {
   }
 
   Software software() {
-    return {text(),           text(),
-            any<Travels>(),   any<Travels>(),
-            coin(),           any<AttentionKernels>(),
-            1 + unit(),       1 + unit(),
-            integer(1, 4096), coin(),
-            coin(),           unit(),
-            coin(),           {unit(), unit(), unit(), unit(), unit(), unit()},
-            1 + unit(),       integer(0, 1 << 30)};
+    return {text(),
+            text(),
+            any<Travels>(),
+            any<Travels>(),
+            coin(),
+            any<AttentionKernels>(),
+            1 + unit(),
+            1 + unit(),
+            1 + unit(),
+            integer(1, 4096),
+            coin(),
+            coin(),
+            unit(),
+            coin(),
+            {unit(), unit(), unit(), unit(), unit(), unit(), unit()},
+            1 + unit(),
+            integer(0, 1 << 30)};
   }
 
   Experiment experiment() {

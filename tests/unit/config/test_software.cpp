@@ -57,7 +57,7 @@ TEST(Software, HasTheKeysOfItsFile) {
   EXPECT_EQ(mine.residual, Travels::stored);
   EXPECT_EQ(mine.gradients, Travels::sums);
   EXPECT_EQ(mine.pieces, 4);
-  EXPECT_EQ(mine.kept, (KeptBytes{8, 0, 0, 6, 0, 0}));
+  EXPECT_EQ(mine.kept, (KeptBytes{8, 0, 0, 0, 6, 0, 0}));
   EXPECT_TRUE(mine.says_kept());
 }
 
@@ -66,7 +66,7 @@ TEST(Software, HasWhatTheExperimentWritesFirst) {
       kFile, {"cluster.software={file: stacks/mine.yaml, pieces: 1, kept: {ffn: 8}}"});
   EXPECT_EQ(mine.name, "mine");
   EXPECT_EQ(mine.pieces, 1);
-  EXPECT_EQ(mine.kept, (KeptBytes{8, 0, 0, 8, 0, 0}));
+  EXPECT_EQ(mine.kept, (KeptBytes{8, 0, 0, 0, 8, 0, 0}));
 }
 
 TEST(Software, IsWrittenWithAllItsKeys) {

@@ -410,7 +410,7 @@ TEST(Memory, OfOtherStacksIsWhatTheySayThatTheyKeep) {
   const auto own = least_memory(e);
   config::Software& software = e.cluster.software;
   software.gradients = config::Travels::stored;
-  software.kept = {8, 4, 4, 6, 10, 1};
+  software.kept = {6, 2, 4, 4, 6, 10, 1};
   software.spread = 1.5;
   software.reserved = 1000;
   const auto rows = static_cast<double>(usual_rows(e));
@@ -423,7 +423,7 @@ TEST(Memory, OfOtherStacksIsWhatTheySayThatTheyKeep) {
                 2);
   };
   const auto layers = static_cast<double>(m.layers);
-  expect_activations(layers * (8 * width / 2 + attention + 6 * ffn / 2));
+  expect_activations(layers * (6 * width / 2 + 2 * width + attention + 6 * ffn / 2));
   software.sequence_parallel = false;
   const double layer = 8 * width + attention + 6 * ffn / 2;
   expect_activations(layers * layer);

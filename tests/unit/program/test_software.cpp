@@ -82,8 +82,9 @@ TEST(Software, MayPassOverMemoryMoreOften) {
   config::Machine machine;
   machine.products.flops_per_second = 1e30;
   machine.element_wise.bytes_per_second = 1000;
-  config::Software unfused;
+  config::Software unfused, unfused_loss;
   unfused.element_wise_rate = 0.25;
+  unfused_loss.loss_rate = 0.25;
   const auto seconds = [&](const config::Software& software, Operation operation) {
     const config::Experiment e = experiment(software);
     Instruction instruction;
@@ -91,9 +92,11 @@ TEST(Software, MayPassOverMemoryMoreOften) {
     return seconds_of(instruction, OperationShapes(e, Layout(e)).work(instruction, 0, kRows),
                       cost::Rates(machine, e.cluster, 16));
   };
-  for (const Operation operation : {Operation::attention_inputs, Operation::loss}) {
-    EXPECT_NEAR(seconds(unfused, operation), 4 * seconds({}, operation), 1e-9);
-  }
+  const auto loss = Operation::loss, layer = Operation::attention_inputs;
+  EXPECT_NEAR(seconds(unfused, layer), 4 * seconds({}, layer), 1e-9);
+  EXPECT_EQ(seconds(unfused, loss), seconds({}, loss));
+  EXPECT_NEAR(seconds(unfused_loss, loss), 4 * seconds({}, loss), 1e-9);
+  EXPECT_EQ(seconds(unfused_loss, layer), seconds({}, layer));
   EXPECT_EQ(seconds(unfused, Operation::optimize), seconds({}, Operation::optimize));
 }
 
