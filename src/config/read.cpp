@@ -288,7 +288,7 @@ class Reader {
 /// Lets placement auto choose all keys that it can, or none.
 void leave_open(Experiment& experiment, bool open) {
   experiment.parallel.open = {open, open, open, open, open};
-  experiment.attention.open = {open, open};
+  experiment.attention.open = {open, open, open};
   experiment.run.recompute_open = open;
 }
 

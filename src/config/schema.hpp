@@ -208,7 +208,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("cap", attention.cap);
   visit.block("sparse", attention.sparse);
   visit.key("placement", attention.placement);
-  visit.key("sharding", attention.sharding);
+  visit.key("sharding", attention.sharding, or_auto(attention.open.sharding));
   visit.key("shard_unit", attention.shard_unit);
   visit.key("head_parallel", attention.head_parallel, Integers{1, kMostRanks});
   visit.key("inner_ring", attention.inner_ring, Integers{1, kMostRanks});

@@ -234,6 +234,7 @@ struct Attention {
   struct Open {
     bool servers = false;
     bool mixed = false;
+    bool sharding = false;
   } open;
   /// cad: rows of a rank and its planned speed in percent of a usual rank's.
   std::vector<std::array<double, 2>> capacity;

@@ -135,7 +135,7 @@ std::string sharded_text(const config::Parallel& parallel) {
   };
   switch (ranks == 1 ? config::Shard::none : parallel.shard) {
     case config::Shard::parameters:
-      return over("weights, gradients, master weights and moments");
+      return over("parameters, gradients and optimizer states");
     case config::Shard::optimizer:
       return over("master weights and moments");
     case config::Shard::none:

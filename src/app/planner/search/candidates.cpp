@@ -19,6 +19,7 @@ using config::Overlap;
 using config::PlacementKind;
 using config::Recompute;
 using config::Shard;
+using config::Sharding;
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> all;
@@ -89,6 +90,12 @@ std::optional<PartKey> part_key(PlacementKind kind) {
   return std::nullopt;
 }
 
+/// Whether documents are whole on a rank of their context group, or on all.
+bool is_whole(const config::Attention& a) {
+  return config::traits_of(a.placement).shares == config::Shares::given &&
+         a.sharding == Sharding::whole;
+}
+
 std::vector<PlacementKind> kinds(config::Reach reach) {
   std::vector<PlacementKind> found;
   for (std::size_t i = 0; i < config::kPlacements.size(); ++i) {
@@ -112,12 +119,20 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   };
   std::vector<bool> pools = {given.mixed};
   if (given.open.mixed && given.servers > 0) pools = {false, true};
+  std::vector<Sharding> shardings = {given.sharding};
+  if (given.open.sharding && context > 1) shardings = {Sharding::zigzag, Sharding::whole};
+  std::vector<Overlap> overlaps = {given.overlap};
+  if (given.overlap == Overlap::automatic) overlaps = {Overlap::none, Overlap::ping_pong};
   for (const PlacementKind kind : kinds(config::Reach::pool)) {
     for (const bool mixed : pools) {
-      add(kind).mixed = mixed;
-      if (given.overlap != Overlap::automatic) continue;
-      add(kind).overlap = Overlap::ping_pong;
-      all.back().mixed = mixed;
+      for (const Sharding sharding : shardings) {
+        for (const Overlap overlap : overlaps) {
+          config::Attention& one = add(kind);
+          one.mixed = mixed;
+          one.sharding = sharding;
+          one.overlap = overlap;
+        }
+      }
     }
   }
   if (!given.capacity.empty()) return all;  // of unequal ranks, a pool alone balances all attention
@@ -244,6 +259,7 @@ std::string placement_text(const config::Attention& a) {
   std::string text(config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) text += fmt::format(" {}", a.*(key->value));
 
+  if (is_whole(a)) text += " whole";
   if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
   return text;
 }
@@ -263,6 +279,7 @@ std::vector<std::string> settings(const Candidate& candidate) {
   set("parallel.shard", config::word_of(p.shard));
   set("attention.placement", config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) set(key->name, a.*(key->value));
+  if (is_whole(a)) set("attention.sharding", "whole");
   if (a.servers > 0) set("attention.servers", a.servers);
   if (a.mixed) set("attention.mixed", a.mixed);
   set("attention.overlap", a.overlap == Overlap::ping_pong ? "ping_pong" : "none");

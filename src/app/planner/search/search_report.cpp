@@ -30,6 +30,16 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
+/// In its column.
+std::string short_text(const config::Attention& a) {
+  constexpr std::string_view kLong = "ping-pong";
+  constexpr std::size_t kWidth = 14;
+  std::string text = placement_text(a);
+  const std::size_t place = text.find(kLong);
+  if (text.size() > kWidth && place != std::string::npos) text.replace(place, kLong.size(), "pp");
+  return text;
+}
+
 std::string row(std::string_view rank, const Judged& j, std::string_view step) {
   const config::Parallel& p = j.candidate.parallel;
   const config::Attention& a = j.candidate.attention;
@@ -37,7 +47,7 @@ std::string row(std::string_view rank, const Judged& j, std::string_view step) {
   const std::string stages =
       p.chunks > 1 ? fmt::format("{}x{}", p.pipeline, p.chunks) : fmt::format("{}", p.pipeline);
   return fmt::format(kRow, rank, p.data, stages, p.tensor, p.context, servers,
-                     format_tokens(static_cast<double>(j.candidate.microbatch)), placement_text(a),
+                     format_tokens(static_cast<double>(j.candidate.microbatch)), short_text(a),
                      config::word_of(j.candidate.recompute), config::word_of(p.shard), step,
                      bytes_text(j.bytes));
 }
@@ -310,11 +320,12 @@ std::string describe(const SearchReport& report) {
   const std::string large = without_memory(report);
   if (!large.empty()) text += large + "\n";
   text += verdict(report);
-  return text + fmt::format("chosen: {},\n        {}, recompute {}; {}\n        {}\n{}",
-                            layout_text(best.candidate), placement_text(best.candidate.attention),
-                            config::word_of(best.candidate.recompute),
-                            sharded_text(best.candidate.parallel), shares(best),
-                            to_run(best.candidate));
+  return text +
+         fmt::format("chosen: {},\n        {}, recompute {}, shard {}\n        {}\n        {}\n{}",
+                     layout_text(best.candidate), placement_text(best.candidate.attention),
+                     config::word_of(best.candidate.recompute),
+                     config::word_of(best.candidate.parallel.shard), shares(best),
+                     sharded_text(best.candidate.parallel), to_run(best.candidate));
 }
 
 std::vector<Considered> considered(const SearchReport& report) {
