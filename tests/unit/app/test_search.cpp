@@ -140,6 +140,23 @@ TEST(Candidates, WhatIsLeftOpenIsTried) {
   EXPECT_EQ(most, 8u);  // four ways to recompute, the optimizer whole or in shards
 }
 
+TEST(Candidates, CadIsTriedWithWholeDocumentsWhereTheShardingIsOpen) {
+  const auto whole = [](const config::Experiment& e) {
+    std::size_t found = 0;
+    for (const Candidate& one : arrangements(e)) {
+      if (one.attention.sharding != config::Sharding::whole) continue;
+      ++found;
+      EXPECT_TRUE(disaggregates(one));
+      EXPECT_GT(one.parallel.context, 1);
+      EXPECT_THAT(settings(one), Contains("--set attention.sharding=whole"));
+      EXPECT_THAT(placement_text(one.attention), HasSubstr("cad whole"));
+    }
+    return found;
+  };
+  EXPECT_GT(whole(experiment()), 0u);
+  EXPECT_EQ(whole(experiment({"attention.sharding=zigzag"})), 0u);
+}
+
 TEST(Candidates, StagesAreTriedInGroupsOfLayers) {
   const auto chunks_of = [](const config::Experiment& e) {
     std::set<std::int64_t> found;
