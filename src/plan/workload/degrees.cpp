@@ -163,40 +163,4 @@ std::vector<Home> shard_by_degree(std::span<const std::int64_t> lengths, int fir
   return homes;
 }
 
-std::vector<Home> shard_by_work(std::span<const std::int64_t> lengths, int first, int ranks,
-                                std::int64_t block, const Mask& mask) {
-  struct Block {
-    std::vector<Home> parts;
-    std::int64_t pairs = 0;
-  };
-  std::vector<Block> blocks;
-  std::int64_t room = 0;  // of the last block
-  for (std::size_t document = 0; document < lengths.size(); ++document) {
-    const Mask of_document = mask.within(lengths[document]);
-    for (std::int64_t begin = 0; begin < lengths[document];) {
-      if (room == 0) {
-        blocks.emplace_back();
-        room = block;
-      }
-      const Range part{begin, std::min(begin + room, lengths[document])};
-      blocks.back().parts.push_back({0, first + static_cast<int>(document), part});
-      blocks.back().pairs += of_document.pairs(part, of_document.keys(part));
-      room -= part.size();
-      begin = part.end;
-    }
-  }
-  std::ranges::stable_sort(blocks, std::greater(), &Block::pairs);
-  std::vector<Home> homes;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const int place = static_cast<int>(i % static_cast<std::size_t>(ranks));
-    const bool backwards = i / static_cast<std::size_t>(ranks) % 2 == 1;
-    for (Home part : blocks[i].parts) {
-      part.rank = backwards ? ranks - 1 - place : place;
-      homes.push_back(part);
-    }
-  }
-  join_homes(homes);
-  return homes;
-}
-
 }  // namespace cadenza::plan

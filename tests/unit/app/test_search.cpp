@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement auto: what it chooses from, that it keeps what is given and honours memory, that its
-// bound is one, and what it says.
+// Placement auto: that it honours memory, that its bound is one, and what it says.
 #include "app/planner/search/search.hpp"
 
 #include <gmock/gmock.h>
@@ -17,28 +16,20 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/simulate/least_time.hpp"
+#include "unit/app/search_cases.hpp"
 #include "unit/sanitized.hpp"
 
 namespace cadenza::app::test_search {
 namespace {
 
-using ::testing::Contains;
+using search_cases::choose;
+using search_cases::corpus;
+using search_cases::experiment;
+using search_cases::kExperiment;
+using search_cases::machine;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-constexpr const char* kExperiment =
-    "model: {layers: 4, d_model: 256, heads: 8, kv_heads: 4, ffn: 704, vocab: 512}\n"
-    "data:\n"
-    "  source: synthetic\n"
-    "  lengths: {distribution: list, values: [4096, 1024, 512, 2560, 512, 3584, 3072, 1024]}\n"
-    "batch: {tokens: 32768, microbatch: 4096}\n"
-    "parallel: {data: 8}\n"
-    "attention: {placement: auto, tolerance: 0.1}\n";
-
-config::Experiment experiment(const std::vector<std::string>& overrides = {}) {
-  return config::parse_experiment(kExperiment, "e.yaml", overrides);
-}
 
 /// With less left open where sanitizers watch.
 config::Experiment experiment_of_all() {
@@ -46,25 +37,8 @@ config::Experiment experiment_of_all() {
   return experiment({"run.recompute=mlp", "parallel.shard=optimizer"});
 }
 
-config::Machine machine() {
-  config::Machine m;
-  m.name = "of the test";
-  m.ranks_per_node = 4;
-  m.element_wise.bytes_per_second = 1e10;
-  m.attention.launch_seconds = 1e-5;
-  return m;
-}
-
-std::unique_ptr<data::Corpus> corpus(const config::Experiment& e) {
-  return data::open_corpus(e.data, e.model.vocab, e.seed);
-}
-
 data::Packer packer(const config::Experiment& e) {
   return {*corpus(e), e};
-}
-
-Choice choose(const config::Experiment& e, const config::Machine& m) {
-  return search_layout(e, *corpus(e), m);
 }
 
 /// Those with dedicated servers too, with any number of them.
@@ -86,138 +60,6 @@ std::string refusal(const config::Experiment& e, const config::Machine& m) {
     return error.what();
   }
   return "nothing was refused";
-}
-
-TEST(Candidates, WhatIsGivenIsKept) {
-  const config::Experiment e =
-      experiment({"parallel.data=4", "parallel.tensor=2", "run.recompute=mlp",
-                  "parallel.shard=optimizer", "attention.overlap=none", "parallel.context=auto"});
-  std::size_t contexts = 0;
-  for (const Candidate& arrangement : arrangements(e)) {
-    EXPECT_EQ(arrangement.parallel.tensor, 2);
-    EXPECT_EQ(arrangement.parallel.trainers(), 8);
-    EXPECT_EQ(arrangement.attention.overlap, config::Overlap::none);
-    contexts += arrangement.parallel.context > 1;
-    const std::vector<Candidate> all = variants(e, arrangement);
-    ASSERT_EQ(all.size(), 1u);
-    EXPECT_EQ(all[0].recompute, config::Recompute::mlp);
-    EXPECT_EQ(all[0].parallel.shard, config::Shard::optimizer);
-  }
-  EXPECT_GT(contexts, 0u);
-}
-
-TEST(Candidates, ParametersAreShardedWhereThatIsGiven) {
-  const config::Experiment e = experiment({"parallel.shard=parameters"});
-  for (const Candidate& arrangement : arrangements(e)) {
-    for (const Candidate& one : variants(e, arrangement)) {
-      EXPECT_EQ(one.parallel.shard, config::Shard::parameters);
-    }
-  }
-  const Choice choice = choose(e, machine());
-  EXPECT_EQ(choice.experiment.parallel.shard, config::Shard::parameters);
-  EXPECT_THAT(choice.explanation, HasSubstr("shard parameters"));
-}
-
-TEST(Candidates, PipelinesNeedNotDivideTheLayers) {
-  std::set<std::int64_t> pipelines, of_cad;
-  for (const Candidate& one : arrangements(experiment({"model.layers=7"}))) {
-    (disaggregates(one) ? of_cad : pipelines).insert(one.parallel.pipeline);
-  }
-  EXPECT_THAT(pipelines, ElementsAre(1, 2, 4));
-  EXPECT_THAT(of_cad, ElementsAre(1));  // its stages are in one phase
-}
-
-TEST(Candidates, WhatIsLeftOpenIsTried) {
-  const config::Experiment e = experiment();
-  std::size_t pipelines = 0, in_turns = 0, most = 0;
-  for (const Candidate& arrangement : arrangements(e)) {
-    pipelines += arrangement.parallel.pipeline > 1;
-    in_turns += arrangement.attention.overlap == config::Overlap::ping_pong;
-    most = std::max(most, variants(e, arrangement).size());
-  }
-  EXPECT_GT(pipelines, 0u);
-  EXPECT_GT(in_turns, 0u);
-  EXPECT_EQ(most, 8u);  // four ways to recompute, the optimizer whole or in shards
-}
-
-TEST(Candidates, CadIsTriedWithWholeDocumentsWhereTheShardingIsOpen) {
-  const auto whole = [](const config::Experiment& e) {
-    std::size_t found = 0;
-    for (const Candidate& one : arrangements(e)) {
-      if (one.attention.sharding != config::Sharding::whole) continue;
-      ++found;
-      EXPECT_TRUE(disaggregates(one));
-      EXPECT_GT(one.parallel.context, 1);
-      EXPECT_THAT(settings(one), Contains("--set attention.sharding=whole"));
-      EXPECT_THAT(placement_text(one.attention), HasSubstr("cad whole"));
-    }
-    return found;
-  };
-  EXPECT_GT(whole(experiment()), 0u);
-  EXPECT_EQ(whole(experiment({"attention.sharding=zigzag"})), 0u);
-}
-
-TEST(Candidates, StagesAreTriedInGroupsOfLayers) {
-  const auto chunks_of = [](const config::Experiment& e) {
-    std::set<std::int64_t> found;
-    for (const Candidate& one : arrangements(e)) {
-      if (one.parallel.pipeline == 1 || disaggregates(one)) {
-        EXPECT_EQ(one.parallel.chunks, 1);
-        continue;
-      }
-      EXPECT_EQ(4 % (one.parallel.pipeline * one.parallel.chunks), 0);
-      found.insert(one.parallel.chunks);
-      if (one.parallel.chunks == 1) continue;
-      EXPECT_THAT(settings(one),
-                  Contains(fmt::format("--set parallel.chunks={}", one.parallel.chunks)));
-      EXPECT_THAT(layout_text(one), HasSubstr("pipeline 2 (2 chunks) x"));
-    }
-    return found;
-  };
-  EXPECT_THAT(chunks_of(experiment()), ElementsAre(1, 2));
-  EXPECT_THAT(chunks_of(experiment({"parallel.chunks=auto"})), ElementsAre(1, 2));
-  EXPECT_THAT(
-      chunks_of(experiment({"parallel.data=4", "parallel.pipeline=2", "parallel.chunks=2"})),
-      ElementsAre(2));
-  EXPECT_THAT(chunks_of(experiment({"parallel.chunks=1"})), ElementsAre(1));
-}
-
-TEST(Candidates, DedicatedServersAreSomeOfTheDevices) {
-  const config::Experiment e = experiment({"parallel.tensor=2"});
-  std::set<std::int64_t> counts;
-  std::size_t mixed = 0;
-  for (const Candidate& one : served_arrangements(e)) {
-    EXPECT_EQ(one.of(e).ranks(), 16);
-    EXPECT_TRUE(disaggregates(one));
-    EXPECT_FALSE(one.attention.open.servers || one.attention.open.mixed);
-    mixed += one.attention.mixed;
-    counts.insert(one.attention.servers);
-    EXPECT_THAT(settings(one),
-                Contains(fmt::format("--set attention.servers={}", one.attention.servers)));
-  }
-  EXPECT_THAT(counts, ElementsAre(2, 4, 6, 8, 10, 12, 14));
-  EXPECT_EQ(mixed, served_arrangements(e).size() / 2);
-  for (const Candidate& one : arrangements(e)) EXPECT_EQ(one.attention.servers, 0);
-}
-
-TEST(Candidates, DedicatedServersThatAreGivenAreKept) {
-  EXPECT_TRUE(served_arrangements(experiment({"attention.servers=in_place"})).empty());
-  const config::Experiment e = experiment({"attention.servers=2", "parallel.tensor=1"});
-  EXPECT_TRUE(served_arrangements(e).empty());
-  const std::vector<Candidate> all = arrangements(e);
-  ASSERT_FALSE(all.empty());
-  for (const Candidate& one : all) EXPECT_EQ(one.of(e).ranks(), 8 + 2);
-  const config::Experiment mixed = experiment({"attention.mixed=true"});
-  EXPECT_TRUE(arrangements(mixed).empty());
-  ASSERT_FALSE(served_arrangements(mixed).empty());
-  for (const Candidate& one : served_arrangements(mixed)) EXPECT_TRUE(one.attention.mixed);
-}
-
-TEST(Candidates, RanksThatTheBatchDoesNotFeedAreSharedOutOtherwise) {
-  const config::Experiment e = experiment({"parallel.data=32"});  // of 8 microbatches
-  const std::vector<Candidate> all = arrangements(e);
-  ASSERT_FALSE(all.empty());
-  for (const Candidate& one : all) EXPECT_LE(one.parallel.data, 8);
 }
 
 /// Largest bound over a simulated step, of every so many-th candidate.

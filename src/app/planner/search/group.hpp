@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a search looks at together: a layout with a placement, and its variants.
+// What a search looks at together: a layout with a placement, and its variants; and what looking
+// takes, in operations of a clock: the same on every host.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 #include <vector>
 
 #include "app/planner/search/candidates.hpp"
-#include "app/planner/search/search.hpp"
+#include "app/planner/search/search_report.hpp"
+#include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::app {
 
@@ -42,5 +44,13 @@ struct PoolOf {
 /// Of the pools with more than 128 servers the most promising one whose tick is planned quickly, or
 /// the quickest.
 PoolOf pool_of_many(std::span<const Group> groups, const config::Experiment& given);
+
+using StepPlans = std::vector<program::TickPlans>;
+
+/// Operations of plans and of the clocks that go through so many operations.
+double work_of(const StepPlans& tick_plans, double operations);
+
+/// Of the first sample, before its plans are made: entries by rank and source of keys.
+double work_of_sample(const config::Experiment& e);
 
 }  // namespace cadenza::app

@@ -19,7 +19,6 @@
 #include "app/planner/search/finals.hpp"
 #include "app/planner/search/group.hpp"
 #include "app/planner/search/search_report.hpp"
-#include "app/planner/search/search_work.hpp"
 #include "app/planner/search/typical_step.hpp"
 #include "app/planner/terminal.hpp"
 #include "cadenza/base/at.hpp"
@@ -553,7 +552,7 @@ class Search {
   std::optional<StepRatio> cad_;
   double best_ = std::numeric_limits<double>::infinity();  ///< seconds, simulated
   double work_ = 0;
-  double most_work_ = kMostWork;
+  double most_work_ = 0;  ///< set for each round
 };
 
 }  // namespace
