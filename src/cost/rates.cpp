@@ -11,6 +11,7 @@
 #include <map>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "cadenza/cost/product_time.hpp"
 #include "cost/attention_time.hpp"
@@ -28,6 +29,7 @@ class Links {
 
  private:
   enum class Ring : std::uint8_t { gather, reduce };
+  std::vector<int> members_by_node(std::span<const Rank> group) const;
   Way ring(Ring what, std::span<const Rank> group) const;
   double round(Ring what, double bytes, std::span<const Rank> group) const;
   double share(Rank from, Rank to) const;
@@ -98,6 +100,16 @@ double Links::slowest_share(std::span<const Rank> group, bool between) const {
   return slowest;
 }
 
+/// How many ranks each of the group's nodes has.
+std::vector<int> Links::members_by_node(std::span<const Rank> group) const {
+  const auto [first, last] = std::ranges::minmax(group);
+  const int least = node_of(first);
+  std::vector<int> members(static_cast<std::size_t>(node_of(last) - least + 1));
+  for (const Rank rank : group) ++members[static_cast<std::size_t>(node_of(rank) - least)];
+  std::erase(members, 0);
+  return members;
+}
+
 /// The slowest connection of a ring from one rank to the next.
 Way Links::ring(Ring what, std::span<const Rank> group) const {
   const auto rate = [&](const config::Link& link) {
@@ -109,10 +121,8 @@ Way Links::ring(Ring what, std::span<const Rank> group) const {
   const double inside = rate(links_.inside) * slowest_share(group, false);
   Way way{links_.inside.latency_seconds, inside, between};
   if (between) {
-    std::map<int, int> on_node;
-    for (const Rank rank : group) ++on_node[node_of(rank)];
-    const int fewest =
-        std::ranges::min_element(on_node, {}, [](const auto& node) { return node.second; })->second;
+    const std::vector<int> on_node = members_by_node(group);
+    const int fewest = std::ranges::min(on_node);
     const double adapters = links_.adapters == 0
                                 ? fewest
                                 : static_cast<double>(links_.adapters * fewest) / ranks_per_node_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/plan/predict.hpp"
@@ -100,65 +101,17 @@ bool attention_again(const config::Experiment& e) {
   return e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
 }
 
-/// Hops of one kind that end at the first position of a ring.
-struct Hops {
-  std::int64_t positions = 1;
-  std::int64_t sources = 0;  ///< positions whose keys come this way
-  std::int64_t slices = 1;   ///< ranks of a position: each gets the keys of its heads
-  std::int64_t span = 1;     ///< ranks from one end to the other
-};
-
-/// The slowest kinds of hops that every key but a position's own takes.
-std::vector<Hops> key_hops(const config::Experiment& e) {
-  const config::Attention& a = e.attention;
-  const std::int64_t context = e.parallel.context;
-  // Of other shares nothing is known without a plan.
-  const bool known = a.shard_unit == config::ShardUnit::document && a.capacity.empty();
-  if (!known || a.overlap == config::Overlap::ping_pong) return {};
-  if (a.shares() != config::Shares::zigzag && a.shares() != config::Shares::striped) return {};
-  switch (config::traits_of(a.placement).keys) {
-    case config::KeyPath::head_groups: {
-      const std::int64_t positions = context / a.head_parallel;
-      return {{positions, positions - 1, a.head_parallel, context}};
-    }
-    case config::KeyPath::ring: {
-      const std::int64_t nodes = context / a.inner_ring;
-      return {{context, nodes - 1, 1, context}, {context, context - nodes, 1, a.inner_ring}};
-    }
-    case config::KeyPath::planned:
-    case config::KeyPath::gather:
-    case config::KeyPath::heads:
-      break;
-  }
-  return {};
-}
-
-/// Keys of a document that come over such hops, at least: those that the last queries of the first
-/// position see.
-std::int64_t keys_over(const Hops& hops, const config::Attention& attention, std::int64_t length) {
+/// Keys of a document that come from so many positions of a ring to another, at least: those that
+/// the last queries of the first position see.
+std::int64_t keys_from(std::int64_t sources, std::int64_t positions,
+                       const config::Attention& attention, std::int64_t length) {
   const bool striped = attention.shares() == config::Shares::striped;
-  const std::int64_t chunk = length / (striped ? hops.positions : 2 * hops.positions);
+  const std::int64_t chunk = length / (striped ? positions : 2 * positions);
   if (chunk == 0) return 0;
-  const std::int64_t first = length - (striped ? hops.positions : chunk);
+  const std::int64_t first = length - (striped ? positions : chunk);
   const Range last{first, striped ? first + 1 : length};
   const std::int64_t unseen = length - attention.mask().within(length).key_rows(last, {0, length});
-  return std::max<std::int64_t>(0, hops.sources * (striped ? chunk : 2 * chunk) - unseen);
-}
-
-/// What the keys and values of a token take over a hop, to each rank of a position those of its
-/// heads, at the rank that is last: a ring over several nodes has a hop between nodes.
-double hop_seconds(const config::Experiment& e, const Costs& costs, const Hops& hops) {
-  const double bytes =
-      2.0 * static_cast<double>(e.model.kv_heads * e.model.head_dim() / e.parallel.tensor) *
-      config::element_bytes(e.run.dtype).element / static_cast<double>(hops.slices);
-  const auto way = [&](std::int64_t ranks) { return costs.way(0, static_cast<Rank>(ranks - 1)); };
-  const std::int64_t ranks = hops.span * e.parallel.tensor;
-  double rate = way(ranks).bytes_per_second;
-  // Of a group on one node, others like it may lie on two.
-  if (!way(ranks).between_nodes) {
-    rate = std::max(rate, way(e.parallel.trainers()).bytes_per_second);
-  }
-  return bytes / rate;
+  return std::max<std::int64_t>(0, sources * (striped ? chunk : 2 * chunk) - unseen);
 }
 
 /// An operation and its collectives in the fastest tensor group: groups that do not divide a node
@@ -250,7 +203,7 @@ LeastTime::LeastTime(const data::Batch& batch, const config::Experiment& experim
   }
 }
 
-double LeastTime::seconds(const config::Experiment& experiment) const {
+double LeastTime::seconds(const config::Experiment& experiment) {
   config::Experiment e = experiment;
   e.cluster = e.cluster.even();  // what is slow may be elsewhere
   const program::StepShape step_shape(e);
@@ -259,8 +212,7 @@ double LeastTime::seconds(const config::Experiment& experiment) const {
   const bool exact = rows.least == rows.most && !in_turns;
   const Costs costs(exact ? machine_ : best_, e, step_shape.layout);
   Dense dense(e, step_shape, costs);
-  const double layer = layer_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
-  const double loss = loss_seconds(e, dense, costs, rows.most) / static_cast<double>(rows.most);
+  const auto [layer, loss] = row_seconds(e, dense, costs, rows.most, exact);
   double trainers = 0;
   int most = 0;
   for (int stage = step_shape.pipeline.stages - 1; stage >= 0; --stage) {
@@ -288,6 +240,20 @@ std::vector<double> LeastTime::attention() const {
   return seconds;
 }
 
+/// @param exact  at the machine's rates, not at its best
+LeastTime::RowTime LeastTime::row_seconds(const config::Experiment& e, Dense& dense,
+                                          const Costs& costs, std::int64_t rows, bool exact) {
+  const config::Parallel& p = e.parallel;
+  const auto [known, fresh] =
+      row_times_.try_emplace({p.tensor, p.trainers(), rows, e.run.recompute, exact});
+  if (fresh) {
+    const auto count = static_cast<double>(rows);
+    known->second = {layer_seconds(e, dense, costs, rows) / count,
+                     loss_seconds(e, dense, costs, rows) / count};
+  }
+  return known->second;
+}
+
 /// Of a rank in a microbatch, whichever has fewest and most. Where the ranks of a context group do
 /// not get documents by their cost, they share a microbatch evenly, but for what does not divide.
 LeastTime::Rows LeastTime::rows_of(const config::Experiment& e) const {
@@ -310,11 +276,68 @@ double LeastTime::mean_rows(const config::Experiment& e) const {
   return tokens / static_cast<double>(e.parallel.data * e.parallel.context);
 }
 
+/// The slowest kinds of hops that every key but a position's own takes.
+std::vector<LeastTime::Hops> LeastTime::key_hops(const config::Experiment& e) {
+  const config::Attention& a = e.attention;
+  const std::int64_t context = e.parallel.context;
+  // Of other shares nothing is known without a plan.
+  const bool known = a.shard_unit == config::ShardUnit::document && a.capacity.empty();
+  if (!known || a.overlap == config::Overlap::ping_pong) return {};
+  if (a.shares() != config::Shares::zigzag && a.shares() != config::Shares::striped) return {};
+  switch (config::traits_of(a.placement).keys) {
+    case config::KeyPath::head_groups: {
+      const std::int64_t positions = context / a.head_parallel;
+      return {{positions, positions - 1, a.head_parallel, context}};
+    }
+    case config::KeyPath::ring: {
+      const std::int64_t nodes = context / a.inner_ring;
+      return {{context, nodes - 1, 1, context}, {context, context - nodes, 1, a.inner_ring}};
+    }
+    case config::KeyPath::planned:
+    case config::KeyPath::gather:
+    case config::KeyPath::heads:
+      break;
+  }
+  return {};
+}
+
+/// What the keys and values of a token take over a hop, to each rank of a position those of its
+/// heads, at the rank that is last: a ring over several nodes has a hop between nodes.
+double LeastTime::hop_seconds(const config::Experiment& e, const Costs& costs, const Hops& hops) {
+  const double bytes =
+      2.0 * static_cast<double>(e.model.kv_heads * e.model.head_dim() / e.parallel.tensor) *
+      config::element_bytes(e.run.dtype).element / static_cast<double>(hops.slices);
+  const auto way = [&](std::int64_t ranks) { return costs.way(0, static_cast<Rank>(ranks - 1)); };
+  const std::int64_t ranks = hops.span * e.parallel.tensor;
+  double rate = way(ranks).bytes_per_second;
+  // Of a group on one node, others like it may lie on two.
+  if (!way(ranks).between_nodes) {
+    rate = std::max(rate, way(e.parallel.trainers()).bytes_per_second);
+  }
+  return bytes / rate;
+}
+
+/// Keys that come over such hops, at least, in each microbatch.
+const std::vector<double>& LeastTime::keys_over(const Hops& hops,
+                                                const config::Attention& attention) {
+  const bool striped = attention.shares() == config::Shares::striped;
+  const auto [known, fresh] = hop_keys_.try_emplace({hops.positions, hops.sources, striped});
+  if (!fresh) return known->second;
+  for (const Microbatch& m : microbatches_) {
+    std::int64_t keys = 0;
+    for (const std::int64_t length : m.lengths) {
+      keys += keys_from(hops.sources, hops.positions, attention, length);
+    }
+    known->second.push_back(static_cast<double>(keys));
+  }
+  return known->second;
+}
+
 /// What the rank with most work of a stage computes or, in rings, waits for.
 /// @param row     seconds of a row outside attention
 /// @param layers  of the stage
 double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& costs, double row,
-                                  double layers) const {
+                                  double layers) {
   const config::Parallel& p = e.parallel;
   const config::Attention& a = e.attention;
   const double forwards = attention_again(e) ? 2 : 1;
@@ -322,8 +345,12 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
   const double launches = (forwards + 1) * costs.launch_seconds();
   const double sends = forwards + (a.inputs == config::Inputs::keep ? 0 : 1);
   const std::vector<Hops> hops = key_hops(e);
-  std::vector<double> key_seconds;  // of a token, by kind of hop, in all layers
-  for (const Hops& kind : hops) key_seconds.push_back(hop_seconds(e, costs, kind) * sends * layers);
+  std::vector<double> key_seconds;            // of a token, by kind of hop, in all layers
+  std::vector<std::span<const double>> keys;  // by kind of hop and microbatch
+  for (const Hops& kind : hops) {
+    key_seconds.push_back(hop_seconds(e, costs, kind) * sends * layers);
+    keys.emplace_back(keys_over(kind, a));
+  }
   const auto context = static_cast<double>(p.context);
   std::vector<Busy> replicas(static_cast<std::size_t>(p.data));
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
@@ -335,16 +362,14 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
     if (m.tokens >= p.context) busy.launches += launches * layers;
     busy.keys.resize(hops.size());
     for (std::size_t kind = 0; kind < hops.size(); ++kind) {
-      std::int64_t keys = 0;
-      for (const std::int64_t length : m.lengths) keys += keys_over(hops[kind], a, length);
-      busy.keys[kind] += static_cast<double>(keys) * key_seconds[kind];
+      busy.keys[kind] += keys[kind][i] * key_seconds[kind];
     }
   }
   if (!config::disaggregates(a.placement) && a.servers == 0) {
     double most = 0;
     for (const Busy& busy : replicas) {
       double waited = busy.attention + busy.launches;
-      for (const double keys : busy.keys) waited = std::max(waited, keys);
+      for (const double seconds : busy.keys) waited = std::max(waited, seconds);
       most = std::max(most, busy.rows * row + waited);
     }
     return most;

@@ -106,11 +106,8 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   std::int64_t owned = table.elements;
   if (step_shape.shards_optimizer) {
     const program::Coordinates at = layout.coordinates(program.rank);
-    owned = 0;
-    for (const Range& range :
-         GradientShards(table, replicas).owned(at.data * layout.context() + at.context)) {
-      owned += range.size();
-    }
+    owned =
+        GradientShards::owned_elements(table, at.data * layout.context() + at.context, replicas);
     // Its share of the sums, which other stacks keep in place of the gradients.
     const bool beside = step_shape.shards_parameters || !software.says_kept();
     if (beside) memory.gradients += owned * sum;
@@ -285,6 +282,7 @@ StageBuffers::Counts StageBuffers::of(const program::StepShape& step_shape, int 
                 step_shape.layout.pools_stages() ? 1 : 0,
                 step_shape.evaluates ? 1 : 0,
                 stage};
+  const std::lock_guard lock(mutex_);
   const auto [found, fresh] = known_.try_emplace(key);
   if (fresh) {
     found->second = {program::buffers_of_stage(step_shape, stage),

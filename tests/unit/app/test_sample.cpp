@@ -62,7 +62,7 @@ struct Pair {
 Pair pair_of(const config::Experiment& given, const data::Batch& batch, const config::Machine& m,
              const Candidate& one, SampleSize size) {
   const config::Experiment e = one.of(given);
-  const simulate::LeastTime least(batch, given, m);
+  simulate::LeastTime least(batch, given, m);
   const Sample sample = sample_of(e, batch, least.attention(), size);
   const auto tick_plans = program::plan_ticks(sample.experiment, sample.batch, m);
   return {layout_text(one) + ", " + placement_text(one.attention),

@@ -66,7 +66,7 @@ std::string refusal(const config::Experiment& e, const config::Machine& m) {
 double tightest_bound(const config::Experiment& e, const config::Machine& m = machine(),
                       std::size_t every = 1) {
   const data::Batch batch = packer(e).batch(0);
-  const simulate::LeastTime least(batch, e, m);
+  simulate::LeastTime least(batch, e, m);
   double tightest = 0;
   std::size_t number = 0;
   for (const Candidate& arrangement : all_arrangements(e)) {

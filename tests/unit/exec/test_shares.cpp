@@ -21,14 +21,16 @@ TEST(GradientShards, PartEveryElementAmongTheRanks) {
       const GradientShards shares(whole, ranks);
       std::vector<int> owners(static_cast<std::size_t>(whole.elements), 0);
       for (int rank = 0; rank < ranks; ++rank) {
-        std::int64_t end = 0;
+        std::int64_t end = 0, owned = 0;
         for (const Range& range : shares.owned(rank)) {
           EXPECT_LE(end, range.begin) << "ascending";
           end = range.end;
+          owned += range.size();
           for (std::int64_t i = range.begin; i < range.end; ++i) {
             ++owners[static_cast<std::size_t>(i)];
           }
         }
+        EXPECT_EQ(GradientShards::owned_elements(whole, rank, ranks), owned);
       }
       EXPECT_THAT(owners, ::testing::Each(1));
     }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -67,7 +68,8 @@ MemoryEstimate least_memory(const config::Experiment& experiment,
 /// The larger of the first and the last stage.
 MemoryEstimate least_memory(const config::Experiment& experiment);
 
-/// Buffers that a schedule takes, counted once for all layouts that have it.
+/// Buffers that a schedule takes, counted once for all layouts that have it. Several threads may
+/// ask.
 class StageBuffers {
  public:
   struct Counts {
@@ -78,6 +80,7 @@ class StageBuffers {
 
  private:
   using Key = std::array<int, 6>;  ///< all that a schedule depends on
+  std::mutex mutex_;
   std::map<Key, Counts> known_;
 };
 

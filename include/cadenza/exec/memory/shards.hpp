@@ -24,10 +24,10 @@ class GradientShards {
   /// Number of layers: bucket i < layers() is layer i; the rest follows.
   std::size_t layers() const { return layers_; }
   std::vector<Range> owned(int rank) const;
+  /// How many `owned` has of so many ranks, without the shares of the others.
+  static std::int64_t owned_elements(const model::ParameterTable& table, int rank, int ranks);
 
  private:
-  void add(Range elements, int ranks);
-
   std::vector<Bucket> buckets_;
   std::size_t layers_ = 0;
 };

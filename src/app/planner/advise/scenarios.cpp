@@ -2,15 +2,13 @@
 #include "app/planner/advise/scenarios.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <iterator>
 #include <mutex>
 #include <numeric>
 #include <span>
-#include <thread>
 
+#include "app/planner/all_cores.hpp"
 #include "app/planner/predict/steps.hpp"
 #include "app/planner/search/finals.hpp"
 #include "cadenza/base/at.hpp"
@@ -107,31 +105,6 @@ void simulate(Task& task, const config::Experiment& given, const config::Machine
     task.seconds.push_back(one.result.seconds);
     task.fits = task.fits && (limit == 0 || one.peak_bytes() <= limit);
   }
-}
-
-/// Calls work(i) for every i below `count`, on all cores.
-/// @throws what one of them throws
-void on_all_cores(std::size_t count, const std::function<void(std::size_t)>& work) {
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto run = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        error = std::current_exception();
-        next = count;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    for (std::size_t i = 0; i < std::min(cores, count); ++i) threads.emplace_back(run);
-  }
-  if (error) std::rethrow_exception(error);
 }
 
 double sum_of(const std::vector<double>& seconds) {

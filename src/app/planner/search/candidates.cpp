@@ -108,6 +108,7 @@ std::vector<PlacementKind> kinds(config::Reach reach) {
 }
 
 /// The placements of a layout with their own knobs; config says later which of them make sense.
+/// Pools alone balance the attention of unequal ranks, or share it with servers that are tried.
 std::vector<config::Attention> placements(const config::Attention& given, std::int64_t context) {
   std::vector<config::Attention> all;
   const auto add = [&](PlacementKind kind) -> config::Attention& {
@@ -135,7 +136,8 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
       }
     }
   }
-  if (!given.capacity.empty()) return all;  // of unequal ranks, a pool alone balances all attention
+  const bool tries_servers = given.open.servers && given.servers > 0;
+  if (!given.capacity.empty() || tries_servers) return all;
   const std::vector<PlacementKind> others =
       kinds(context == 1 ? config::Reach::rank : config::Reach::group);
   for (const PlacementKind kind : others) {
@@ -211,8 +213,7 @@ std::vector<Candidate> served_arrangements(const config::Experiment& given) {
     const std::int64_t part = std::max<std::int64_t>(1, ranks / tensor / kParts) * tensor;
     for (std::int64_t servers = part; servers < ranks; servers += part) {
       served.attention.servers = servers;
-      std::ranges::copy_if(arrangements_of(served, ranks - servers), std::back_inserter(all),
-                           disaggregates);
+      std::ranges::copy(arrangements_of(served, ranks - servers), std::back_inserter(all));
     }
   }
   return all;

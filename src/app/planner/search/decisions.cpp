@@ -42,7 +42,7 @@ class Trial {
         sample_(sample_of(e_, batch, least_.attention(), kSample)),
         tick_plans_(program::plan_ticks(sample_.experiment, sample_.batch, machine)) {}
 
-  double step_seconds() const {
+  double step_seconds() {
     return estimate(sample_, tick_plans_, least_.seconds(e_), machine_).seconds;
   }
   std::int64_t bytes() const {

@@ -10,8 +10,11 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
+#include <span>
+#include <string>
 #include <utility>
 
+#include "app/planner/all_cores.hpp"
 #include "app/planner/predict/steps.hpp"
 #include "cadenza/base/text.hpp"
 
@@ -45,6 +48,15 @@ struct Finalist {
   double mean() const { return total(seconds.size()) / static_cast<double>(seconds.size()); }
 };
 
+/// What a step of a finalist took.
+struct StepTaken {
+  double seconds = 0;
+  StepParts parts;
+  double imbalance = 0;
+  std::int64_t bytes = 0;  ///< of the fullest rank
+  std::string fullest;     ///< what fills it most
+};
+
 StepParts operator+(StepParts a, const StepParts& b) {
   return {a.attention + b.attention, a.imbalance + b.imbalance, a.dense + b.dense,
           a.exposed + b.exposed};
@@ -71,7 +83,7 @@ class Contest {
       if (work_ + work_of_step() > kWorkToDecide) break;
       show_(fmt::format("the best {}: step {}",
                         std::ranges::count_if(all_, std::not_fn(&Finalist::out)), step));
-      while (Finalist* late = behind(step)) advance(*late);
+      for (auto late = behind(step); !late.empty(); late = behind(step)) advance(late);
       if ((step + 1) % kRound != 0) continue;
       const std::size_t round = std::min((step + 1) / kRound, kStay.size());
       for (const bool cad : {true, false}) give_up(cad, kStay[round - 1]);
@@ -118,28 +130,42 @@ class Contest {
     return work;
   }
 
-  /// Null where all have done this step.
-  Finalist* behind(std::size_t step) {
-    const auto late = [&](const Finalist& one) { return !one.out() && one.seconds.size() <= step; };
-    const auto first = std::ranges::find_if(all_, late);
-    return first == all_.end() ? nullptr : &*first;
+  /// Those that have not done this step.
+  std::vector<Finalist*> behind(std::size_t step) {
+    std::vector<Finalist*> late;
+    for (Finalist& one : all_) {
+      if (!one.out() && one.seconds.size() <= step) late.push_back(&one);
+    }
+    return late;
   }
 
-  void advance(Finalist& one) {
-    const std::size_t number = one.seconds.size();
+  /// Each by a step, on all cores.
+  void advance(std::span<Finalist* const> finalists) {
+    std::vector<StepTaken> steps(finalists.size());
+    on_all_cores(finalists.size(), [&](std::size_t i) { steps[i] = next_step(*finalists[i]); });
+    for (std::size_t i = 0; i < finalists.size(); ++i) note(*finalists[i], steps[i]);
+  }
+
+  StepTaken next_step(Finalist& one) const {
     if (!one.steps) {
       const config::Experiment e = one.judged.candidate.to_run(given_);
       one.steps.emplace(e, data::Packer(corpus_, e), machine_);
     }
-    const SimulatedStep step = one.steps->run(static_cast<std::int64_t>(number));
+    const SimulatedStep step = one.steps->run(std::ssize(one.seconds));
+    return {step.result.seconds, parts_of(step.result),
+            imbalance_of(one.steps->experiment(), step.result), step.peak_bytes(),
+            step.memory[step.fullest()].largest()};
+  }
+
+  void note(Finalist& one, const StepTaken& step) {
     work_ += one.judged.work;
-    const std::int64_t before = one.judged.bytes;
-    one.judged.bytes = step.peak_bytes();
-    one.judged.fullest = step.memory[step.fullest()].largest();
-    if (limit_ > 0 && one.judged.bytes > limit_) return replace(one, one.judged.bytes - before);
-    one.seconds.push_back(step.result.seconds);
-    one.parts = one.parts + parts_of(step.result);
-    one.imbalance += imbalance_of(one.steps->experiment(), step.result);
+    const std::int64_t grown = step.bytes - one.judged.bytes;
+    one.judged.bytes = step.bytes;
+    one.judged.fullest = step.fullest;
+    if (limit_ > 0 && step.bytes > limit_) return replace(one, grown);
+    one.seconds.push_back(step.seconds);
+    one.parts = one.parts + step.parts;
+    one.imbalance += step.imbalance;
   }
 
   /// Others of its kind take the place of one that is too large: those that lost to it, those with

@@ -14,10 +14,13 @@
 #include <tuple>
 #include <utility>
 
+#include "app/planner/all_cores.hpp"
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/predict/sample.hpp"
 #include "app/planner/search/finals.hpp"
 #include "app/planner/search/group.hpp"
+#include "app/planner/search/groups.hpp"
+#include "app/planner/search/room.hpp"
 #include "app/planner/search/search_report.hpp"
 #include "app/planner/search/typical_step.hpp"
 #include "app/planner/terminal.hpp"
@@ -38,11 +41,12 @@ constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for eac
 constexpr double kDoubt = 1.1;
 constexpr double kDoubtOfCheap = 1.6;  ///< ... where to simulate costs little
 constexpr double kApart = 1.005;       ///< ... of variants with the same plans
-constexpr double kLower = 0.998;       ///< times a bound: a larger microbatch is worth a look
-constexpr double kWorkOfLarger = kMostWork / 16;  ///< of a sample with a larger microbatch
-constexpr double kShortWork = 4e6;                ///< about a second
+constexpr double kShortWork = 4e6;     ///< about a second
 constexpr double kCheapWork = 1e6;
-constexpr std::size_t kServerCounts = 2;  ///< numbers of dedicated servers that are tried
+/// Times the share of all work that a group takes: at a quarter it has to promise a step in half
+/// the time.
+constexpr double kDear = 4;
+constexpr std::size_t kAtOnce = 4;  ///< are looked at, on as many cores as there are
 
 /// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
 /// one for each tolerance. The layout that wins decides by tick.
@@ -57,10 +61,8 @@ class Search {
         machine_(machine),
         corpus_(corpus),
         step_(given_, corpus, machine),
-        limit_(run.run.memory > 0 ? run.run.memory : machine.memory) {
-    add_groups();
-    for (const Group& group : groups_) list_large(group);
-    name_leaders();
+        room_(given_, run.run.memory > 0 ? run.run.memory : machine.memory),
+        groups_(list_groups(given_, step_, room_)) {
     settle_tolerance();
     progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
   }
@@ -70,7 +72,7 @@ class Search {
   Choice run() {
     for (int times = 0; times < 2 && ranked_.empty(); ++times) {
       most_work_ = work_ + kMostWork;
-      while (Group* next = next_to_look_at()) look(*next);
+      for (auto next = next_few(); !next.empty(); next = next_few()) look(next);
       judge_long_ones();
     }
     for (const bool cad : {false, true}) compare(cad);
@@ -93,13 +95,10 @@ class Search {
   void decide_over_steps() {
     std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
     Finals finals =
-        compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, limit_,
+        compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, room_.bytes(),
                            [&](const std::string& what) { progress_->show(seen(), what); });
     if (finals.ranked.empty()) return;
-    for (const Judged& large : finals.too_large) {
-      variant_of(large) = large;
-      large_.push_back(large);
-    }
+    for (const Judged& large : finals.too_large) variant_of(large) = large;
     ranked_ = std::move(finals.ranked);
     cad_ = finals.cad;
   }
@@ -121,89 +120,18 @@ class Search {
       const auto like = std::ranges::find(group.variants, Outcome::simulated, &Judged::outcome);
       if (like == group.variants.end()) continue;
       Judged least = *like;
-      measure_least(least);
+      room_.measure(least);
       for (Judged one : group.variants) {
         if (one.outcome == Outcome::simulated || one.outcome == Outcome::too_large) continue;
-        measure_least(one);
+        room_.measure(one);
         one.bytes += like->bytes - least.bytes;
         one.seconds = like->seconds + one.bound - like->bound;
         one.work = like->work;
         one.expected = 0;
-        if (fits(one)) found.push_back(one);
+        if (room_.has(one)) found.push_back(one);
       }
     }
     return found;
-  }
-
-  void add_groups() {
-    add_layouts(groups_, arrangements(given_));
-    add_served_groups();
-    if (!groups_.empty()) return;
-    fail(ExitCode::usage,
-         "attention.placement: found auto, but no layout of {} trainers fits this model and batch; "
-         "valid: fewer trainers, more microbatches in batch.tokens, or parallel.pipeline, tensor "
-         "and context set to auto",
-         given_.parallel.trainers());
-  }
-
-  static auto degrees_of(const Candidate& one) {
-    const config::Parallel& p = one.parallel;
-    const config::Attention& a = one.attention;
-    return std::tuple(p.data, p.pipeline, p.chunks, p.tensor, p.context, a.servers, a.mixed);
-  }
-
-  /// Layout by layout, whose arrangements are neighbours.
-  void add_layouts(std::vector<Group>& groups, std::span<const Candidate> all) {
-    while (!all.empty()) {
-      const auto differs = [&](const Candidate& one) {
-        return degrees_of(one) != degrees_of(all.front());
-      };
-      const auto mine = static_cast<std::size_t>(std::ranges::find_if(all, differs) - all.begin());
-      add_layout(groups, all.first(mine));
-      all = all.subspan(mine);
-    }
-  }
-
-  /// The placements of a layout, and the same with larger microbatches, as long as they fit and
-  /// lower one of the bounds: larger matrices and fewer launches and collectives count in it, as
-  /// does the fill of a pipeline.
-  void add_layout(std::vector<Group>& groups, std::span<const Candidate> placements) {
-    std::vector<Group> level, next;
-    for (const Candidate& one : placements) level.push_back(group_of(one, ++families_));
-    for (; !level.empty(); level = std::move(next)) {
-      next.clear();
-      bool lower = false;
-      for (const Group& group : level) {
-        const auto larger = with_larger_microbatch(given_, group.arrangement);
-        if (group.settled || !larger) continue;
-        Group one = group_of(*larger, group.family);
-        if (one.settled || one.work > kWorkOfLarger) continue;
-        lower = lower || one.expected < kLower * group.expected;
-        next.push_back(std::move(one));
-      }
-      if (!lower) next.clear();
-      std::ranges::move(level, std::back_inserter(groups));
-    }
-  }
-
-  Group group_of(const Candidate& arrangement, std::size_t family) {
-    Group group{arrangement, family, false, {}};
-    ++made_;
-    for (const Candidate& variant : variants(given_, arrangement)) {
-      Judged& judged = group.variants.emplace_back();
-      judged.candidate = variant;
-      judged.plans = made_;
-      const config::Experiment e = variant.of(given_);
-      const PackedStep& step = step_.in_microbatches_of(e);
-      judged.bound = step.least_time.seconds(e);
-      judged.model_flops = step.model_flops;
-    }
-    std::ranges::stable_sort(group.variants, {}, &Judged::bound);
-    group.work = work_of_sample(arrangement.of(given_)) *
-                 static_cast<double>(arrangement.microbatch) /
-                 static_cast<double>(given_.batch.microbatch);
-    weed(group);
-    return group;
   }
 
   /// Of many servers, what a step takes depends much on the tolerance: there, all candidates are
@@ -225,64 +153,20 @@ class Search {
     }
   }
 
-  /// What does not fit whatever its plans are is not looked at.
-  void weed(Group& group) {
-    for (Judged& variant : group.variants) {
-      measure_least(variant);
-      if (!fits(variant)) variant.outcome = Outcome::too_large;
+  std::vector<Judged> too_large() const {
+    std::vector<Judged> large;
+    for (const Group& group : groups_) {
+      std::ranges::copy_if(group.variants, std::back_inserter(large), [](const Judged& variant) {
+        return variant.outcome == Outcome::too_large;
+      });
     }
-    const auto first = std::ranges::find_if(group.variants, [](const Judged& variant) {
-      return variant.outcome != Outcome::too_large;
-    });
-    group.settled = first == group.variants.end();
-    group.expected = group.settled ? group.variants.front().bound : first->bound;
-  }
-
-  void list_large(const Group& group) {
-    std::ranges::copy_if(group.variants, std::back_inserter(large_), [](const Judged& variant) {
-      return variant.outcome == Outcome::too_large;
-    });
-  }
-
-  void name_leaders() {
-    std::map<std::size_t, Group*> leaders;
-    for (Group& group : groups_) {
-      if (group.settled) continue;
-      Group*& leader = leaders.try_emplace(group.family, &group).first->second;
-      if (group.expected < leader->expected) leader = &group;
-    }
-    for (const auto& [family, leader] : leaders) leader->leads = true;
-  }
-
-  /// Of all numbers of dedicated servers those with the least bounds: there, attention and all
-  /// other work are shared out best.
-  void add_served_groups() {
-    std::array<std::map<std::int64_t, std::vector<Group>>, 2> by_servers;  // dedicated, mixed
-    std::vector<Group> served;
-    add_layouts(served, served_arrangements(given_));
-    for (Group& group : served) {
-      const config::Attention& a = group.arrangement.attention;
-      by_servers[a.mixed ? 1 : 0][a.servers].push_back(std::move(group));
-    }
-    const auto bound = [](const auto& count) {
-      const auto least = [](const Group& group) { return group.variants.front().bound; };
-      return least(*std::ranges::min_element(count.second, {}, least));
-    };
-    for (auto& counts : by_servers) {
-      for (std::size_t i = 0; i < kServerCounts && !counts.empty(); ++i) {
-        const auto best = std::ranges::min_element(counts, {}, bound);
-        std::ranges::move(best->second, std::back_inserter(groups_));
-        counts.erase(best);
-      }
-    }
+    return large;
   }
 
   Sample part_of(const config::Experiment& e, SampleSize size) {
     const PackedStep& step = step_.in_microbatches_of(e);
     return sample_of(e, step.batch, step.attention, size);
   }
-
-  bool fits(const Judged& judged) const { return limit_ == 0 || judged.bytes <= limit_; }
 
   /// The seconds that a group may be expected to take and still win.
   double most_of(const Group& group) const {
@@ -292,28 +176,47 @@ class Search {
     return best_ * (group.work < kCheapWork ? kDoubtOfCheap : kDoubt);
   }
 
-  /// The next one to look at, null when the best is known or there is no time left. At first those
-  /// whose samples take least work, as bounds say little of messages, of all microbatches the one
-  /// with the least bound; then the most promising one.
-  Group* next_to_look_at() {
-    if (work_ >= most_work_) return nullptr;
+  /// The next ones to look at, none when the best is known or there is no time left.
+  std::vector<Group*> next_few() {
+    std::vector<Group*> few;
+    const std::map<Kind, double> ratios = least_ratios(groups_);
+    double work = work_;
+    while (few.size() < kAtOnce && work < most_work_) {
+      Group* next = next_to_look_at(few, work, ratios);
+      if (next == nullptr) break;
+      if (next->looks == 0) work += next->work;
+      few.push_back(next);
+    }
+    return few;
+  }
+
+  /// At first those whose samples take least work, as bounds say little of messages, of all
+  /// microbatches the one with the least bound; then the most promising one.
+  /// @param work  with that of those that were chosen
+  Group* next_to_look_at(std::span<Group* const> chosen, double work,
+                         const std::map<Kind, double>& ratios) {
     Group* cheapest = nullptr;
     Group* best = nullptr;
-    const std::map<Kind, double> ratios = least_ratios(groups_);
     double promise = std::numeric_limits<double>::infinity();
     for (Group& group : groups_) {
       if (group.settled || group.expected >= most_of(group)) continue;
+      if (std::ranges::find(chosen, &group) != chosen.end()) continue;
       // What a first sample takes is only reckoned, and may be a part of that.
-      if (group.looks == 0 && work_ + group.work / 4 > most_work_) continue;
+      if (group.looks == 0 && work + group.work / 4 > most_work_) continue;
       const auto ratio = ratios.find(kind_of(group));
       const bool unlike = group.looks > 0 || ratio == ratios.end();
-      const double expected = group.expected * (unlike ? 1.0 : ratio->second);
+      const double expected = promise_of(group) * (unlike ? 1.0 : ratio->second);
       if (expected < promise) promise = expected, best = &group;
       if (group.looks > 0 || !group.leads) continue;
       if (cheapest == nullptr || group.work < cheapest->work) cheapest = &group;
     }
-    const bool cheap = cheapest != nullptr && work_ + cheapest->work < most_work_ / 4;
+    const bool cheap = cheapest != nullptr && work + cheapest->work < most_work_ / 4;
     return cheap ? cheapest : best;
+  }
+
+  /// The seconds that a group is expected to take; more where it is much work to know them.
+  static double promise_of(const Group& group) {
+    return group.expected * (1 + kDear * group.work / kMostWork);
   }
 
   /// Simulates those with cad, or without, that may be the best of their kind, so that the report
@@ -330,26 +233,46 @@ class Search {
       for (Group& group : groups_) {
         if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
         if (group.work >= kWorkToCompare || group.expected >= most_of(group)) continue;
-        if (next == nullptr || group.expected < next->expected) next = &group;
+        if (next == nullptr || promise_of(group) < promise_of(*next)) next = &group;
       }
       if (next == nullptr || (work_ >= most_work_ && !std::isinf(best_))) break;
-      work_ < most_work_ ? look(*next) : judge(*next);
+      work_ < most_work_ ? look({&next, 1}) : judge(*next);
     }
     best_ = std::min(overall, best_);
   }
 
-  /// At a larger part of its step than before; when there is none, at all of it.
-  void look(Group& group) {
+  /// At larger parts of their steps than before; when there are none, at all of it.
+  void look(std::span<Group* const> groups) {
+    std::vector<std::optional<double>> work(groups.size());
+    on_all_cores(groups.size(), [&](std::size_t i) { work[i] = look_at_part(*groups[i]); });
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      Group& group = *groups[i];
+      if (work[i]) {
+        work_ += *work[i];
+        show(group.arrangement, group.settled
+                                    ? "does not fit"
+                                    : fmt::format("estimated {}", format_duration(group.expected)));
+      } else if (group.expected < most_of(group)) {
+        look_at_all(group);
+      }
+    }
+  }
+
+  void look_at_all(Group& group) {
+    group.settled = true;  // if only for lack of time
+    if (work_ + group.work < most_work_) return judge(group);
+    long_.push_back(&group);
+  }
+
+  /// Returns the work of it; none where all larger parts were looked at. Changes only the group.
+  std::optional<double> look_at_part(Group& group) {
     while (group.looks < kSamples.size()) {
       const SampleSize& size = kSamples[group.looks++];
       const Sample sample = part_of(group.arrangement.of(given_), size);
       if (sample.parts == 1) break;
-      if (sample.text == group.variants.front().sample) continue;
-      return estimate_by(group, sample, size);
+      if (sample.text != group.variants.front().sample) return estimate_by(group, sample, size);
     }
-    group.settled = true;  // if only for lack of time
-    if (work_ + group.work < most_work_) return judge(group);
-    long_.push_back(&group);
+    return std::nullopt;
   }
 
   /// Where there was no time for any, the one that takes least of those that no other is likely to
@@ -371,22 +294,22 @@ class Search {
     for (Judged& variant : group.variants) {
       bool& mine = done[at(variant.candidate.parallel.shard)];
       if (mine || variant.outcome == Outcome::too_large) continue;
-      measure_least(variant);
-      mine = fits(variant) && (look_at(variant), fits(variant));
+      room_.measure(variant);
+      mine = room_.has(variant) && (look_at(variant), room_.has(variant));
       if (mine) continue;
       variant.outcome = Outcome::too_large;
-      large_.push_back(variant);
     }
   }
 
-  void estimate_by(Group& group, const Sample& part, SampleSize size) {
+  /// Returns the work of it.
+  double estimate_by(Group& group, const Sample& part, SampleSize size) {
     const StepPlans tick_plans = program::plan_ticks(part.experiment, part.batch, machine_);
     const exec::MemoryEstimate more = memory_of_plans(part, tick_plans);
     double operations = 0;
     double expected = std::numeric_limits<double>::infinity();
     first_that_fit(group, [&](Judged& variant) {
-      measure_least(variant, more);
-      if (!fits(variant)) return;
+      room_.measure(variant, more);
+      if (!room_.has(variant)) return;
       const Sample sample = part_of(variant.candidate.of(given_), size);
       const Estimate found = estimate(sample, tick_plans, variant.bound, machine_);
       variant.expected = found.seconds;
@@ -398,9 +321,7 @@ class Search {
     group.settled = std::isinf(expected);
     group.expected = expected;
     group.work = part.parts * work_of(tick_plans, 0) + operations;
-    work_ += work_of(tick_plans, 0) + operations / part.parts;
-    show(group.arrangement,
-         group.settled ? "does not fit" : fmt::format("estimated {}", format_duration(expected)));
+    return work_of(tick_plans, 0) + operations / part.parts;
   }
 
   /// Variants with the same plans are apart by what estimates say: where a clock takes long, those
@@ -416,18 +337,17 @@ class Search {
       const bool behind = group.work > kShortWork && variant.expected > kApart * least;
       if (behind || variant.expected >= most_of(group)) return;
       simulate(variant, tick_plans);
-      if (fits(variant)) least = std::min(least, variant.expected);
+      if (room_.has(variant)) least = std::min(least, variant.expected);
     });
   }
 
   /// Candidates that need least first, until one fits.
   void visit_by_memory() {
-    large_.clear();
     for (Group& group : groups_) {
       for (Judged& variant : group.variants) {
         variant.outcome = Outcome::bound;
         variant.expected = 0;
-        measure_least(variant);
+        room_.measure(variant);
       }
     }
     std::ranges::stable_sort(groups_, {}, [](const Group& group) {
@@ -437,14 +357,6 @@ class Search {
     for (Group& group : groups_) {
       if (ranked_.empty() && looks++ < kMostByMemory) judge(group);
     }
-  }
-
-  /// @param more  than the least, of plans
-  void measure_least(Judged& judged, const exec::MemoryEstimate& more = {}) {
-    exec::MemoryEstimate memory = exec::least_memory(judged.candidate.of(given_), buffers_);
-    memory += more;
-    judged.bytes = memory.total();
-    judged.fullest = memory.largest();
   }
 
   /// @param tick_plans  of the group; made for its first variant
@@ -462,7 +374,7 @@ class Search {
                             !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
     judged.bytes = step.peak_bytes();
     judged.fullest = step.memory[step.fullest()].largest();
-    if (fits(judged)) {
+    if (room_.has(judged)) {
       advance(step, e, step_shape, costs, batch.step);
       judged.outcome = Outcome::simulated;
       judged.first = judged.seconds = step.result.seconds;
@@ -507,8 +419,9 @@ class Search {
   }
 
   SearchReport report() const {
-    SearchReport found{given_, machine_, limit_, groups_.size(), step_.tokens(), ranked_,
-                       cad_,   large_,   {}};
+    SearchReport found{given_,         machine_,       room_.bytes(),
+                       groups_.size(), step_.tokens(), ranked_,
+                       cad_,           too_large(),    {}};
     for (const Group& group : groups_) {
       const std::size_t plans = group.variants.front().plans;
       const bool simulated = std::ranges::find(ranked_, plans, &Judged::plans) != ranked_.end();
@@ -519,12 +432,13 @@ class Search {
   }
 
   [[noreturn]] void refuse() const {
-    const Judged& least = *std::ranges::min_element(large_, {}, &Judged::bytes);
+    const std::vector<Judged> large = too_large();
+    const Judged& least = *std::ranges::min_element(large, {}, &Judged::bytes);
     const std::string found =
         given_.run.memory > 0
-            ? fmt::format("run.memory: found {}", format_bytes(static_cast<double>(limit_)))
+            ? fmt::format("run.memory: found {}", format_bytes(static_cast<double>(room_.bytes())))
             : fmt::format("cluster.machine: found {} with {} of memory per rank", machine_.name,
-                          format_bytes(static_cast<double>(limit_)));
+                          format_bytes(static_cast<double>(room_.bytes())));
     fail(ExitCode::usage,
          "{}, but all {} layouts and placements need more; the least is {} (most of it: {}): {}, "
          "{}, run.recompute {}, parallel.shard {}; valid: more ranks, a smaller batch.microbatch, "
@@ -540,15 +454,11 @@ class Search {
   const config::Machine& machine_;
   const data::Corpus& corpus_;
   TypicalStep step_;
-  exec::StageBuffers buffers_;
-  std::int64_t limit_;
+  Room room_;
+  std::vector<Group> groups_;
   std::optional<Progress> progress_;
   std::vector<Group*> long_;  ///< that would take more than what is left of the work limit
-  std::size_t families_ = 0;
-  std::size_t made_ = 0;  ///< groups, those too that are not looked at
-  std::vector<Group> groups_;
   std::vector<Judged> ranked_;
-  std::vector<Judged> large_;
   std::optional<StepRatio> cad_;
   double best_ = std::numeric_limits<double>::infinity();  ///< seconds, simulated
   double work_ = 0;

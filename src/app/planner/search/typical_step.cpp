@@ -39,7 +39,7 @@ TypicalStep::TypicalStep(const config::Experiment& given, const data::Corpus& co
   tokens_ = static_cast<double>(batches[kSteps / 2].tokens());
 }
 
-const PackedStep& TypicalStep::in_microbatches_of(const config::Experiment& candidate) {
+PackedStep& TypicalStep::in_microbatches_of(const config::Experiment& candidate) {
   const auto known = packed_.find(candidate.batch.microbatch);
   if (known != packed_.end()) return known->second;
   data::Batch batch = data::Packer(corpus_, candidate).batch(number_);

@@ -31,7 +31,7 @@ class TypicalStep {
               const config::Machine& machine);
 
   /// In the microbatches of a candidate. @throws Error(usage) as simulate::Costs
-  const PackedStep& in_microbatches_of(const config::Experiment& candidate);
+  PackedStep& in_microbatches_of(const config::Experiment& candidate);
 
   double tokens() const { return tokens_; }
 
