@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placement auto: that it honours memory, that its bound is one, and what it says.
+#include "app/planner/search/room.hpp"
 #include "app/planner/search/search.hpp"
 
 #include <gmock/gmock.h>
@@ -259,13 +260,21 @@ TEST(LeastTime, NoListOfStagesIsFaster) {
   }
 }
 
+/// The least memory of which layouts may fill so many bytes.
+std::int64_t memory_for(std::int64_t bytes) {
+  auto memory = static_cast<std::int64_t>(static_cast<double>(bytes) / kUsableMemory);
+  while (usable_memory(memory) < bytes) ++memory;
+  return memory;
+}
+
+/// All of it is not filled: what a run needs grows with its steps.
 TEST(Choose, TheMachinesMemoryIsHonoured) {
   config::Machine m = machine();
   const Choice rich = choose(experiment(), m);
   EXPECT_THAT(rich.explanation, HasSubstr("memory limit unknown"));
-  m.memory = bytes_of(rich.experiment, m) - 1;
+  m.memory = memory_for(bytes_of(rich.experiment, m)) - 1;
   const Choice poor = choose(experiment(), m);
-  EXPECT_LE(bytes_of(poor.experiment, m), m.memory);
+  EXPECT_LE(bytes_of(poor.experiment, m), kUsableMemory * static_cast<double>(m.memory));
   EXPECT_THAT(poor.explanation, HasSubstr("do not fit into"));
   EXPECT_THAT(poor.explanation, HasSubstr("does not fit: "));
   EXPECT_THAT(poor.explanation, HasSubstr("(the machine's)"));
@@ -279,7 +288,8 @@ TEST(Choose, WhereNoneFitsItSaysWhichNeedsLeast) {
   m.memory = 1 << 20;
   EXPECT_THAT(
       refusal(experiment(), m),
-      StartsWith("cluster.machine: found of the test with 1 MiB of memory per rank, but all "));
+      StartsWith("cluster.machine: found of the test with 1 MiB of memory per rank, of which "
+                 "layouts may fill 92 %, but all "));
   EXPECT_THAT(refusal(experiment(), m), HasSubstr("the least is "));
   EXPECT_THAT(refusal(experiment(), m), HasSubstr("run.recompute layer, parallel.shard optimizer"));
   EXPECT_THAT(refusal(experiment({"run.memory=1000"}), m), StartsWith("run.memory: found 1000 B"));
@@ -294,9 +304,9 @@ TEST(Choose, WhereLittleFitsItIsFound) {
       least = std::min(least, bytes_of(one.of(e), m));
     }
   }
-  m.memory = least;
+  m.memory = memory_for(least);
   EXPECT_EQ(bytes_of(choose(e, m).experiment, m), least);
-  m.memory = least - 1;
+  m.memory = memory_for(least) - 1;
   EXPECT_THAT(refusal(e, m), HasSubstr("the least is "));
 }
 
@@ -399,7 +409,7 @@ TEST(Choose, WhereNoCadFitsItSaysSo) {
       others = std::min(others, bytes_of(one.of(e), m));
     }
   }
-  m.memory = others;
+  m.memory = memory_for(others);
   EXPECT_THAT(choose(e, m).explanation, HasSubstr("no cad was simulated or estimated:\n"));
 }
 

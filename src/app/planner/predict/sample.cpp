@@ -55,8 +55,10 @@ Numbers by_cost(std::int64_t count, Cost cost) {
 /// One of each of `count` equal parts of a sorted list, so that their costs are together as near as
 /// may be to what the parts cost in the mean: what one is off by, the next makes up for. Ascending.
 /// @param mean  of a number: what its cost stands for
+/// @param with_most  the first of the list is one of them
 template <class Cost, class Mean>
-Numbers representatives(const Numbers& all, std::int64_t count, Cost cost, Mean mean) {
+Numbers representatives(const Numbers& all, std::int64_t count, Cost cost, Mean mean,
+                        bool with_most = false) {
   Numbers some;
   const auto size = static_cast<std::int64_t>(all.size());
   double owed = 0;
@@ -65,8 +67,9 @@ Numbers representatives(const Numbers& all, std::int64_t count, Cost cost, Mean 
     double sum = 0;
     for (const std::int64_t one : part) sum += mean(one);
     owed += sum / static_cast<double>(part.size());
-    some.push_back(*std::ranges::min_element(
-        part, {}, [&](std::int64_t one) { return std::abs(cost(one) - owed); }));
+    const auto nearest = std::ranges::min_element(
+        part, {}, [&](std::int64_t one) { return std::abs(cost(one) - owed); });
+    some.push_back(i == 0 && with_most ? all.front() : *nearest);
     owed -= cost(some.back());
   }
   std::ranges::sort(some);
@@ -101,7 +104,8 @@ std::int64_t data_ranks(const config::Experiment& e, std::int64_t ranks) {
 Numbers sample_data(const config::Experiment& e, const Grid& grid, std::int64_t count) {
   const auto cost = [&](std::int64_t data) { return grid.of_data(data); };
   Numbers all = by_cost(e.parallel.data, cost);
-  if (pools_data(e)) return representatives(all, count, cost, cost);
+  // A pool waits for the rank whose keys all others need: that of the longest document.
+  if (pools_data(e)) return representatives(all, count, cost, cost, count > 1);
   all.resize(static_cast<std::size_t>(count));
   std::ranges::sort(all);
   return all;

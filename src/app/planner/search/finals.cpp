@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -17,19 +17,20 @@
 #include "app/planner/all_cores.hpp"
 #include "app/planner/predict/steps.hpp"
 #include "cadenza/base/text.hpp"
+#include "cadenza/cost/flops.hpp"
 
 namespace cadenza::app {
 namespace {
 
-constexpr std::size_t kOfAKind = 8;  ///< finalists with cad, and without
-constexpr double kNear = 1.5;        ///< times the best of its kind in one step: a finalist
-constexpr double kSure = 0.014;      ///< half of the interval of the ratio
+constexpr std::size_t kOfAKind = 16;  ///< finalists with cad, and without
+constexpr double kNear = 1.5;         ///< times the best of its kind in one step: a finalist
+constexpr double kSure = 0.014;       ///< half of the interval of a ratio
 constexpr std::size_t kMostSteps = 128;
-constexpr std::size_t kLeastSteps = 4;  ///< of an interval
-constexpr std::size_t kRound = 8;       ///< steps from look to look: who looks often errs often
-constexpr std::array<std::size_t, 3> kStay = {4, 3, 2};  ///< of a kind, after each of these
-constexpr double kWorthIt = 1.002;                       ///< times: what cad has to save
-constexpr double kSurely = 1.5;  ///< halves of the interval: who is given up is slower
+constexpr std::size_t kRound = 8;  ///< steps from look to look: who looks often errs often
+/// Steps with a long document are few and say most: of less, intervals promise too much.
+constexpr std::size_t kEnough = 32;
+constexpr double kWorthIt = 1.002;  ///< times: what cad has to save
+constexpr double kSurely = 1.5;     ///< halves of the interval: who is given up is slower
 
 struct Finalist {
   Judged judged;
@@ -37,6 +38,7 @@ struct Finalist {
   std::vector<double> seconds;  ///< by step
   StepParts parts;              ///< sums
   double imbalance = 0;         ///< sum
+  double model_flops = 0;       ///< sum
   bool given_up = false;
   bool too_large() const { return judged.outcome == Outcome::too_large; }
   bool out() const { return given_up || too_large(); }
@@ -53,6 +55,7 @@ struct StepTaken {
   double seconds = 0;
   StepParts parts;
   double imbalance = 0;
+  double model_flops = 0;
   std::int64_t bytes = 0;  ///< of the fullest rank
   std::string fullest;     ///< what fills it most
 };
@@ -85,8 +88,8 @@ class Contest {
                         std::ranges::count_if(all_, std::not_fn(&Finalist::out)), step));
       for (auto late = behind(step); !late.empty(); late = behind(step)) advance(late);
       if ((step + 1) % kRound != 0) continue;
-      const std::size_t round = std::min((step + 1) / kRound, kStay.size());
-      for (const bool cad : {true, false}) give_up(cad, kStay[round - 1]);
+      for (const bool cad : {true, false}) give_up_slower(cad);
+      save_work(step + 1);
       if (known()) break;
     }
     return result();
@@ -106,11 +109,10 @@ class Contest {
     }
   }
 
-  /// One of a kind there always is. Fewer others enter where a step is so much work that not even a
-  /// few could be compared, or where there is no time left for the steps that they have to make up.
+  /// One of a kind there always is. Others enter as long as a first round takes no more than a
+  /// quarter of the work, and there is work left for the steps that they have to make up.
   bool has_room_for(const Judged& next) const {
-    constexpr double kStepWork = kWorkToDecide / 2 / static_cast<double>(kLeastSteps);
-    std::size_t entered = 0, steps = 0;
+    std::size_t entered = 0, steps = kRound;
     double best = next.seconds;
     for (const Finalist& one : all_) {
       steps = std::max(steps, one.seconds.size());
@@ -119,8 +121,8 @@ class Contest {
       ++entered;
     }
     if (entered == 0) return true;
-    return entered < kOfAKind && next.seconds <= kNear * best &&
-           work_of_step() + next.work <= kStepWork &&
+    const double round = static_cast<double>(kRound) * (work_of_step() + next.work);
+    return entered < kOfAKind && next.seconds <= kNear * best && round <= kWorkToDecide / 4 &&
            work_ + static_cast<double>(steps) * next.work <= kWorkToDecide;
   }
 
@@ -152,8 +154,12 @@ class Contest {
       one.steps.emplace(e, data::Packer(corpus_, e), machine_);
     }
     const SimulatedStep step = one.steps->run(std::ssize(one.seconds));
-    return {step.result.seconds, parts_of(step.result),
-            imbalance_of(one.steps->experiment(), step.result), step.peak_bytes(),
+    const config::Experiment& e = one.steps->experiment();
+    return {step.result.seconds,
+            parts_of(step.result),
+            imbalance_of(e, step.result),
+            cost::model_flops(e.model, e.attention.mask(), step.batch.lengths()),
+            step.peak_bytes(),
             step.memory[step.fullest()].largest()};
   }
 
@@ -166,6 +172,7 @@ class Contest {
     one.seconds.push_back(step.seconds);
     one.parts = one.parts + step.parts;
     one.imbalance += step.imbalance;
+    one.model_flops += step.model_flops;
   }
 
   /// Others of its kind take the place of one that is too large: those that lost to it, those with
@@ -195,26 +202,51 @@ class Contest {
     return best;
   }
 
-  /// Those that are slower for sure; who has lost to another may still win against a new best.
-  /// @param most  that stay: the best, even if it is not sure yet
-  void give_up(bool cad, std::size_t most) {
+  /// Those of a kind that still compete with its best, and how much longer they take.
+  std::vector<std::pair<StepRatio, Finalist*>> rivals(bool cad) {
     const Finalist* best = best_of(cad);
-    std::vector<std::pair<double, Finalist*>> others;
+    std::vector<std::pair<StepRatio, Finalist*>> found;
     for (Finalist& one : all_) {
-      if (one.too_large() || &one == best || one.cad() != cad) continue;
-      const StepRatio ratio = ratio_of(one.seconds, best->seconds);
-      one.given_up = ratio.value - kSurely * (ratio.value - ratio.low) > 1;
-      if (!one.given_up) others.emplace_back(ratio.value, &one);
+      if (one.out() || &one == best || one.cad() != cad) continue;
+      found.emplace_back(ratio_of(one.seconds, best->seconds), &one);
     }
-    std::ranges::stable_sort(others, {}, &std::pair<double, Finalist*>::first);
-    for (std::size_t i = most - 1; i < others.size(); ++i) others[i].second->given_up = true;
+    return found;
   }
 
+  /// Who is slower for sure.
+  void give_up_slower(bool cad) {
+    for (const auto& [ratio, one] : rivals(cad)) {
+      const bool sure = one->seconds.size() >= 2 * kRound &&
+                        ratio.value - kSurely * (ratio.value - ratio.low) > 1;
+      if (sure) one->given_up = true;
+    }
+  }
+
+  /// Each time that the steps have doubled, the slowest are given up until as many steps again take
+  /// no more than half of the work that is left.
+  void save_work(std::size_t steps) {
+    if (!std::has_single_bit(steps)) return;
+    std::vector<std::pair<StepRatio, Finalist*>> all = rivals(true);
+    std::ranges::copy(rivals(false), std::back_inserter(all));
+    std::ranges::stable_sort(all, {}, [](const auto& rival) { return -rival.first.value; });
+    for (const auto& [ratio, one] : all) {
+      const double again = static_cast<double>(steps) * work_of_step();
+      if (again <= (kWorkToDecide - work_) / 2) return;
+      one->given_up = true;
+    }
+  }
+
+  /// How much longer the best without cad takes, and every rival than the best of its kind.
   bool known() {
     const Finalist *with = best_of(true), *without = best_of(false);
     if (with == nullptr || without == nullptr) return true;
-    const StepRatio ratio = ratio_of(without->seconds, with->seconds);
-    return std::max(ratio.high - ratio.value, ratio.value - ratio.low) <= kSure;
+    std::vector<std::pair<StepRatio, Finalist*>> all = rivals(true);
+    std::ranges::copy(rivals(false), std::back_inserter(all));
+    all.emplace_back(ratio_of(without->seconds, with->seconds), nullptr);
+    return std::ranges::all_of(all, [](const auto& rival) {
+      const StepRatio& ratio = rival.first;
+      return ratio.steps >= static_cast<int>(kEnough) && ratio.high - ratio.value <= kSure;
+    });
   }
 
   Finals result() {
@@ -235,30 +267,49 @@ class Contest {
         found.ranked.push_back(mean_of(one, rival, mean_of(rival, first, first.mean()).seconds));
       }
     }
+    for (Judged one : reserve_) {
+      if (one.outcome != Outcome::simulated) continue;
+      rescale(one, one.seconds * first.mean() / first.judged.seconds);
+      found.ranked.push_back(one);
+    }
+    const double flops =
+        first.model_flops / static_cast<double>(first.seconds.size()) / first.judged.model_flops;
+    for (Judged& one : found.ranked) one.model_flops *= flops;
     // Where cad has nothing to move it is as fast as what keeps attention in place, which is
     // simpler.
     std::ranges::stable_sort(found.ranked, {}, [](const Judged& one) {
       return one.seconds * (disaggregates(one.candidate) ? kWorthIt : 1.0);
     });
-    std::ranges::copy_if(reserve_, std::back_inserter(found.ranked),
-                         [](const Judged& one) { return one.outcome == Outcome::simulated; });
     return found;
   }
 
   /// Over the steps that it shares with the best of its kind, from which it then differs by least
-  /// chance.
+  /// chance. Who was given up is no faster.
   /// @param rivals  mean seconds of this one, `rival`
   static Judged mean_of(const Finalist& one, const Finalist& rival, double rivals) {
     const std::size_t shared = std::min(one.seconds.size(), rival.seconds.size());
     const auto steps = static_cast<double>(one.seconds.size());
+    const double ratio = one.total(shared) / rival.total(shared);
     Judged judged = one.judged;
-    judged.seconds = rivals * one.total(shared) / rival.total(shared);
+    judged.seconds = one.mean();
     judged.steps = static_cast<int>(one.seconds.size());
-    const double scale = judged.seconds / one.mean() / steps;
-    judged.parts = {one.parts.attention * scale, one.parts.imbalance * scale,
-                    one.parts.dense * scale, one.parts.exposed * scale};
+    judged.half = half_of_mean(one.seconds);
+    judged.parts = one.parts;
+    scale(judged.parts, 1 / steps);
     judged.attention_imbalance = one.imbalance / steps;
+    rescale(judged, rivals * (one.given_up ? std::max(1.0, ratio) : ratio));
     return judged;
+  }
+
+  static void scale(StepParts& parts, double by) {
+    parts = {parts.attention * by, parts.imbalance * by, parts.dense * by, parts.exposed * by};
+  }
+
+  /// The same steps take so many seconds in the mean.
+  static void rescale(Judged& judged, double seconds) {
+    scale(judged.parts, seconds / judged.seconds);
+    judged.half *= seconds / judged.seconds;
+    judged.seconds = seconds;
   }
 
   const config::Experiment& given_;
@@ -281,13 +332,19 @@ double student(double degrees) {
          (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * std::pow(degrees, 3));
 }
 
+double half_of_mean(std::span<const double> seconds) {
+  const std::vector<double> ones(seconds.size(), 1.0);
+  const StepRatio mean = ratio_of(seconds, ones);
+  return std::isinf(mean.high) ? 0 : mean.high - mean.value;
+}
+
 StepRatio ratio_of(std::span<const double> longer, std::span<const double> shorter) {
   const std::size_t steps = std::min(longer.size(), shorter.size());
   const auto count = static_cast<double>(steps);
   double above = 0, below = 0;
   for (std::size_t i = 0; i < steps; ++i) above += longer[i], below += shorter[i];
   StepRatio ratio{.value = above / below, .steps = static_cast<int>(steps)};
-  if (steps < kLeastSteps) return ratio;
+  if (steps < 4) return ratio;
   double squares = 0;
   for (std::size_t i = 0; i < steps; ++i) {
     squares += std::pow(longer[i] - ratio.value * shorter[i], 2);

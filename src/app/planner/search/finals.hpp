@@ -27,20 +27,23 @@ double student(double degrees);
 /// @param longer, shorter  seconds by step
 StepRatio ratio_of(std::span<const double> longer, std::span<const double> shorter);
 
+/// Half of the 95 % interval of the mean; 0: of fewer than 4 steps it is not known.
+double half_of_mean(std::span<const double> seconds);
+
 struct Finals {
-  /// Best first; `seconds` are means over `steps`, of who was given up earlier by the steps that it
-  /// shares with the best of its kind. At the tolerance that a run would use. Then who was no
-  /// finalist, by one step. Empty where no finalist is left.
+  /// Best first, all by the mean of the steps of the first one: who was given up earlier by those
+  /// that it shares with the best of its kind, who was no finalist by one step. At the tolerance
+  /// that a run would use. Empty where no finalist is left.
   std::vector<Judged> ranked;
   std::vector<Judged> too_large;  ///< in a step after the first
   std::optional<StepRatio> cad;   ///< the best without cad over the best with it
 };
 
 /// Simulates the best with cad and the best without (of `ranked`, which is of one step) step by
-/// step, gives up who is slower for sure, and ends when the ratio of the two kinds is known to 1.4
-/// %, or after 128 steps, or where the work would go beyond kWorkToDecide. The place of one that
-/// does not fit in a later step is taken by the next best of its kind, which makes up the steps
-/// before.
+/// step, gives up who is slower for sure (or slowest, where the work of more steps would go beyond
+/// kWorkToDecide), and ends when, over 32 steps or more, the ratio of the two kinds and those
+/// inside them are known to 1.4 %, or after 128 steps. The place of one that does not fit in a
+/// later step is taken by the next best of its kind, which makes up the steps before.
 /// @param ranked  best first
 /// @param leaner  not simulated: they have the plans of one that is ranked, `seconds` and `bytes`
 /// are

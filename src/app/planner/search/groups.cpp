@@ -51,7 +51,8 @@ class GroupList {
 
   /// The placements of a layout, and the same with larger microbatches, as long as they fit and
   /// lower one of the bounds: larger matrices and fewer launches and collectives count in it, as
-  /// does the fill of a pipeline.
+  /// does the fill of a pipeline. No bound says what `dynamic` gains, for which more documents are
+  /// easier to balance.
   void add_layout(std::vector<Group>& groups, std::span<const Candidate> placements) {
     std::vector<Group> level, next;
     for (const Candidate& one : placements) level.push_back(group_of(one, ++families_));
@@ -63,7 +64,8 @@ class GroupList {
         if (group.settled || !larger) continue;
         Group one = group_of(*larger, group.family);
         if (one.settled || one.work > kWorkOfLarger) continue;
-        lower = lower || one.expected < kLower * group.expected;
+        lower = lower || one.expected < kLower * group.expected ||
+                one.arrangement.attention.placement == config::PlacementKind::dynamic;
         next.push_back(std::move(one));
       }
       if (!lower) next.clear();

@@ -95,7 +95,7 @@ class Search {
   void decide_over_steps() {
     std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
     Finals finals =
-        compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, room_.bytes(),
+        compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, room_.usable(),
                            [&](const std::string& what) { progress_->show(seen(), what); });
     if (finals.ranked.empty()) return;
     for (const Judged& large : finals.too_large) variant_of(large) = large;
@@ -205,7 +205,8 @@ class Search {
       if (group.looks == 0 && work + group.work / 4 > most_work_) continue;
       const auto ratio = ratios.find(kind_of(group));
       const bool unlike = group.looks > 0 || ratio == ratios.end();
-      const double expected = promise_of(group) * (unlike ? 1.0 : ratio->second);
+      const double seconds = group.looks == 0 ? promise_of(group) : group.expected;
+      const double expected = seconds * (unlike ? 1.0 : ratio->second);
       if (expected < promise) promise = expected, best = &group;
       if (group.looks > 0 || !group.leads) continue;
       if (cheapest == nullptr || group.work < cheapest->work) cheapest = &group;
@@ -231,12 +232,14 @@ class Search {
       }
       Group* next = nullptr;
       for (Group& group : groups_) {
-        if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
-        if (group.work >= kWorkToCompare || group.expected >= most_of(group)) continue;
+        if (group.settled || group.disaggregates() != cad) continue;
+        if (group.looks == 0 && !std::isinf(best_)) continue;
+        const double most = std::isinf(best_) ? kMostWork : kWorkToCompare;
+        if (group.work >= most || group.expected >= most_of(group)) continue;
         if (next == nullptr || promise_of(group) < promise_of(*next)) next = &group;
       }
       if (next == nullptr || (work_ >= most_work_ && !std::isinf(best_))) break;
-      work_ < most_work_ ? look({&next, 1}) : judge(*next);
+      work_ < most_work_ || next->looks == 0 ? look({&next, 1}) : judge(*next);
     }
     best_ = std::min(overall, best_);
   }
@@ -419,9 +422,8 @@ class Search {
   }
 
   SearchReport report() const {
-    SearchReport found{given_,         machine_,       room_.bytes(),
-                       groups_.size(), step_.tokens(), ranked_,
-                       cad_,           too_large(),    {}};
+    SearchReport found{given_,         machine_, room_.bytes(), room_.usable(), groups_.size(),
+                       step_.tokens(), ranked_,  cad_,          too_large(),    {}};
     for (const Group& group : groups_) {
       const std::size_t plans = group.variants.front().plans;
       const bool simulated = std::ranges::find(ranked_, plans, &Judged::plans) != ranked_.end();
@@ -434,16 +436,16 @@ class Search {
   [[noreturn]] void refuse() const {
     const std::vector<Judged> large = too_large();
     const Judged& least = *std::ranges::min_element(large, {}, &Judged::bytes);
+    const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
     const std::string found =
-        given_.run.memory > 0
-            ? fmt::format("run.memory: found {}", format_bytes(static_cast<double>(room_.bytes())))
-            : fmt::format("cluster.machine: found {} with {} of memory per rank", machine_.name,
-                          format_bytes(static_cast<double>(room_.bytes())));
+        given_.run.memory > 0 ? fmt::format("run.memory: found {}", bytes(room_.bytes()))
+                              : fmt::format("cluster.machine: found {} with {} of memory per rank",
+                                            machine_.name, bytes(room_.bytes()));
     fail(ExitCode::usage,
-         "{}, but all {} layouts and placements need more; the least is {} (most of it: {}): {}, "
-         "{}, run.recompute {}, parallel.shard {}; valid: more ranks, a smaller batch.microbatch, "
-         "or keys set to auto",
-         found, groups_.size(), format_bytes(static_cast<double>(least.bytes)), least.fullest,
+         "{}, of which layouts may fill {:.0f} %, but all {} layouts and placements need more; the "
+         "least is {} (most of it: {}): {}, {}, run.recompute {}, parallel.shard {}; valid: more "
+         "ranks, a smaller batch.microbatch, or keys set to auto",
+         found, 100 * kUsableMemory, groups_.size(), bytes(least.bytes), least.fullest,
          layout_text(least.candidate), placement_text(least.candidate.attention),
          config::word_of(least.candidate.recompute),
          config::word_of(least.candidate.parallel.shard));

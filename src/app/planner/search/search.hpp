@@ -59,6 +59,7 @@ struct Considered {
   std::string status;  ///< simulated, estimated, excluded, not tried
   std::string why;     ///< it is not simulated in full, or slower than the best
   double seconds = 0;  ///< of a step, simulated (mean) or estimated; 0: neither
+  double half = 0;     ///< of its 95 % interval; 0: it is not known
   int steps = 0;       ///< that were simulated
   double bound_seconds = 0;
   std::int64_t bytes = 0;  ///< of the fullest rank, simulated or estimated; 0: neither

@@ -40,6 +40,7 @@ nlohmann::ordered_json search_json(const std::vector<Considered>& considered) {
                     {"status", one.status},
                     {"why", one.why},
                     {"seconds", number(one.seconds)},
+                    {"seconds_half_interval", number(one.half)},
                     {"steps", one.steps},
                     {"bound_seconds", one.bound_seconds},
                     {"bytes", number(one.bytes)},

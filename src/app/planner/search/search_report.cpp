@@ -120,8 +120,9 @@ std::string ranking(const SearchReport& report) {
 
 std::string limit_text(const SearchReport& report) {
   if (report.limit == 0) return "memory limit unknown (set run.memory)";
-  return fmt::format("{} of memory each ({})", bytes_text(report.limit),
-                     report.given.run.memory > 0 ? "run.memory" : "the machine's");
+  return fmt::format(
+      "{} of memory each ({}), of which layouts may fill {}", bytes_text(report.limit),
+      report.given.run.memory > 0 ? "run.memory" : "the machine's", bytes_text(report.usable));
 }
 
 /// Why a candidate was not simulated.
@@ -151,7 +152,7 @@ std::string without_memory(const SearchReport& report) {
   std::ranges::stable_sort(large, {}, &Judged::bound);
   std::string text =
       fmt::format("{} candidates that might be faster do not fit into {}, for example\n",
-                  large.size(), bytes_text(report.limit)) +
+                  large.size(), bytes_text(report.usable)) +
       head(">=");
   for (std::size_t i = 0; i < std::min(kTooLargeShown, large.size()); ++i) {
     text += row("-", large[i], step_text(large[i].bound));
@@ -333,7 +334,7 @@ std::vector<Considered> considered(const SearchReport& report) {
   for (const Judged& j : report.ranked) {
     const bool first = &j == &report.ranked.front();
     all.push_back({j.candidate, "simulated", first ? "" : loses_by(j, report.ranked.front()),
-                   j.seconds, j.steps, j.bound, j.bytes, j.parts, j.attention_imbalance,
+                   j.seconds, j.half, j.steps, j.bound, j.bytes, j.parts, j.attention_imbalance,
                    utilization(report, j), j.work, false});
   }
   for (const Judged& j : report.others) {

@@ -38,6 +38,7 @@ struct Judged {
   double work = 0;      ///< that simulating a step takes
   double first = 0;     ///< seconds of the typical step, simulated; 0: it was not
   double seconds = 0;   ///< ... of a step, mean
+  double half = 0;      ///< of its 95 % interval; 0: it is not known
   int steps = 1;        ///< that were simulated
   double attention_imbalance = 1;
   StepParts parts;
@@ -52,7 +53,8 @@ double imbalance_of(const config::Experiment& e, const simulate::Result& step);
 struct SearchReport {
   const config::Experiment& given;
   const config::Machine& machine;
-  std::int64_t limit = 0;  ///< bytes of a rank; 0: not known
+  std::int64_t limit = 0;   ///< bytes of a rank; 0: not known
+  std::int64_t usable = 0;  ///< ... of which layouts may fill so many
   std::size_t arrangements = 0;
   double tokens = 0;             ///< of the step
   std::vector<Judged> ranked;    ///< simulated, best first
