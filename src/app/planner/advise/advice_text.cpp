@@ -18,6 +18,19 @@ std::string section(const char* title) {
 }
 
 std::string lines_of(const std::vector<std::string>& lines) {
+enum class Verdict { pays, loses, not_sure, unknown };
+
+/// As ratio_text prints it, so that words and numbers agree.
+double printed(double value) {
+  return std::stod(fmt::format("{:.2f}", value));
+}
+
+Verdict verdict_of(const StepRatio& cad) {
+  if (std::isinf(cad.high)) return Verdict::unknown;
+  if (printed(cad.low) > 1) return Verdict::pays;
+  return printed(cad.high) < 1 ? Verdict::loses : Verdict::not_sure;
+}
+
   std::string text;
   for (const std::string& line : lines) text += fmt::format("  {}\n", line);
   return text;
@@ -113,9 +126,16 @@ std::string cad_text(const Advice& advice) {
     return "What CAD gains is not known: the search simulated no layout with it, or none without.";
   }
   std::string text = fmt::format("CAD is {} as fast as the best without it.", ratio_text(*cad));
-  if (std::isinf(cad->high)) return text + " Too few steps for an interval.";
-  if (cad->low > 1) return text + " It pays here.";
-  if (cad->high < 1) return text + " It does not pay here.";
+  switch (verdict_of(*cad)) {
+    case Verdict::unknown:
+      return text + " Too few steps for an interval.";
+    case Verdict::pays:
+      return text + " It pays here.";
+    case Verdict::loses:
+      return text + " It does not pay here.";
+    case Verdict::not_sure:
+      break;
+  }
   return text + " No difference is certain.";
 }
 
@@ -123,11 +143,11 @@ std::string pays_text(const std::vector<Scenario>& scenarios) {
   std::vector<std::string> pays, not_sure, unknown, loses;
   for (const Scenario& one : scenarios) {
     if (!one.cad) continue;
-    const StepRatio& ratio = *one.cad;
-    auto& kind = std::isinf(ratio.high) ? unknown
-                 : ratio.low > 1        ? pays
-                 : ratio.high < 1       ? loses
-                                        : not_sure;
+    const Verdict verdict = verdict_of(*one.cad);
+    auto& kind = verdict == Verdict::unknown ? unknown
+                 : verdict == Verdict::pays  ? pays
+                 : verdict == Verdict::loses ? loses
+                                             : not_sure;
     kind.push_back(one.what);
   }
   std::string text;
