@@ -66,7 +66,8 @@ Json evidence_of(const std::vector<Evidence>& evidence) {
                    {"ninety", one.ninety},
                    {"memory_right", one.memory_right},
                    {"memory_all", one.memory_all},
-                   {"source", one.source}});
+                   {"source", one.source},
+                   {"logs", one.logs}});
   }
   return all;
 }
