@@ -141,8 +141,33 @@ def test_what_is_typed_can_run(answer):
     assert "multi_node_gpu.sbatch" in text and "--set run.device=cuda" in text
     assert "row" in megatron and found["search"][megatron["row"]]["status"] == "simulated"
     assert own["missing"] == []
-    told = found["search"][torchtitan["row"]]
-    assert torchtitan["missing"] or told["shard"] == "none" and told["context"] == 1
+    assert torchtitan["missing"] == []
+    assert f'context_parallel_degree = {found["search"][torchtitan["row"]]["context"]}\n' in (
+        torchtitan["text"])
+
+
+def test_a_stack_gets_the_fastest_layout_that_it_has(tmp_path):
+    words = [*QUESTION, "--set", "parallel.data=1", "--set", "parallel.context=4"]
+    words[words.index("--tensor") + 1] = "2"
+    text = advise(*words, "--output", tmp_path).out
+    found = json.loads((tmp_path / "advice.json").read_text())
+    first = found["search"][0]
+    assert first["placement"] == "dynamic" or first["placement"].startswith("cad")
+    for one in found["instructions"][1:]:
+        row = found["search"][one["row"]]
+        assert one["missing"] == []
+        assert one["row"] == 0 or (
+            f"row {one['row'] + 1}" in text and f"; {one['slower']:.2f} x the time" in text)
+        if one["steps"] == 0:
+            assert one["slower"] == pytest.approx(row["seconds"] / first["seconds"])
+            continue
+        before = seconds(tmp_path, first, one["steps"])
+        after = seconds(tmp_path, row | {"shard": one["shard"]}, one["steps"])
+        assert one["slower"] == pytest.approx(sum(after) / sum(before), rel=1e-9)
+    torchtitan = found["instructions"][2]
+    assert found["search"][torchtitan["row"]]["placement"] in ("zigzag", "all_gather")
+    assert (torchtitan["shard"], torchtitan["steps"] > 0) == ("parameters", True)
+    assert "with shard parameters" in text
 
 
 def test_no_folder_is_left_where_nothing_fits(tmp_path):

@@ -206,6 +206,7 @@ TEST(Recipes, TorchtitanSaysWhatItLacks) {
   EXPECT_THAT(missing({"run.recompute=mlp"}), ElementsAre(HasSubstr("recompute mlp")));
   EXPECT_THAT(missing({"attention.placement=cad"}), ElementsAre("placement cad"));
   EXPECT_THAT(missing({"parallel.tensor=2"}), ElementsAre(HasSubstr("whole replicas")));
+  EXPECT_THAT(missing({"parallel.tensor=2", "parallel.data=1"}), IsEmpty());
   EXPECT_THAT(missing({"parallel.context=2", "attention.placement=all_gather"}),
               ElementsAre(HasSubstr("whole parameters")));
   EXPECT_THAT(missing({"parallel.context=2", "attention.placement=all_gather",

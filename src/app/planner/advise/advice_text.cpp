@@ -9,6 +9,7 @@
 #include "app/planner/advise/question.hpp"
 #include "app/planner/search/search_report.hpp"
 #include "cadenza/base/text.hpp"
+#include "cadenza/config/load.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -17,7 +18,6 @@ std::string section(const char* title) {
   return fmt::format("\n== {} ==\n", title);
 }
 
-std::string lines_of(const std::vector<std::string>& lines) {
 enum class Verdict { pays, loses, not_sure, unknown };
 
 /// As ratio_text prints it, so that words and numbers agree.
@@ -31,6 +31,7 @@ Verdict verdict_of(const StepRatio& cad) {
   return printed(cad.high) < 1 ? Verdict::loses : Verdict::not_sure;
 }
 
+std::string lines_of(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += fmt::format("  {}\n", line);
   return text;
@@ -185,14 +186,19 @@ std::string outlook_text(const Outlook& outlook) {
 }
 
 std::string row_text(const Advice& advice, const Instruction& instruction) {
-  const std::vector<Considered>& rows = advice.choice.considered;
-  if (instruction.row == 0) return "the fastest";
-  const Considered& row = rows[instruction.row];
-  const std::string which =
-      fmt::format("{}, {}", layout_text(row.candidate), placement_text(row.candidate.attention));
-  if (row.steps == 1 && rows.front().steps > 1) return which + "; compared over one step only";
-  return fmt::format("{}; {:.2f} x the time of the fastest", which,
-                     row.seconds / rows.front().seconds);
+  const Candidate& candidate = instruction.candidate;
+  const config::Shard shard = candidate.parallel.shard;
+  const bool as_it_is = shard == advice.choice.considered[instruction.row].candidate.parallel.shard;
+  if (instruction.row == 0 && as_it_is) {
+    return instruction.recipe.same() ? "row 1, the fastest"
+                                     : "row 1; no simulated row has its equivalent";
+  }
+  std::string text =
+      fmt::format("row {}{}: {}, {}; {:.2f} x the time of the fastest", instruction.row + 1,
+                  as_it_is ? "" : fmt::format(" with shard {}", config::word_of(shard)),
+                  layout_text(candidate), placement_text(candidate.attention), instruction.slower);
+  if (instruction.steps > 0) text += ", over " + counted(instruction.steps, "equal step");
+  return text;
 }
 
 std::string to_type(const Advice& advice, const Instruction& instruction) {
