@@ -4,7 +4,9 @@ forms, and what it refuses."""
 
 import json
 import re
+import shutil
 import statistics
+import subprocess
 
 import pytest
 
@@ -183,6 +185,32 @@ def test_cad_is_not_chosen_where_it_has_nothing_to_move(tmp_path):
     found = json.loads(advise(*QUESTION, "--lengths", lengths, "--format", "json").out)
     assert found["cad"]["value"] == pytest.approx(1, abs=0.002)
     assert not found["search"][0]["placement"].startswith("cad")
+
+
+def test_one_node_of_a_machine_with_logs_of_others(tmp_path):
+    words = [*QUESTION, "--set", "parallel.data=4", "--output", tmp_path]
+    for option, value in (("--machine", "h200"), ("--devices", "4"), ("--tokens", "65536")):
+        words[words.index(option) + 1] = value
+    text = advise(*words).out
+    keys = [one["key"] for one in json.loads((tmp_path / "advice.json").read_text())["scenarios"]]
+    assert keys == ["as_asked", "slow_device", "documents_half", "documents_double",
+                    "sequence_double"]
+    assert "no measured configuration of cadenza on h200 is known; nearest:" in text
+    assert "34 configurations of DistCA's published logs on h200, simulated as cadenza" in text
+
+
+def test_the_inputs_of_the_program_are_found_from_any_folder(tmp_path):
+    words = ["advise", "--model", "llama9", "--machine", "h100", "--devices", "8"]
+    found = harness.run(1, words, cwd=tmp_path)
+    assert "--model: found 'llama9'" in found.err and "llama3-70b" in found.err
+    alone = tmp_path / "alone/bin/cadenza"
+    alone.parent.mkdir(parents=True)
+    shutil.copy(harness.PROGRAM, alone)
+    lost = subprocess.run([alone, *words], cwd=tmp_path, capture_output=True, text=True,
+                          check=False)
+    assert lost.returncode == harness.USAGE
+    assert "no folder inputs/machines is here or with the program" in lost.stderr
+    assert lost.stderr.count("\n") == 1 and "valid: ," not in lost.stderr
 
 
 def test_how_sure_is_what_the_pages_say():
