@@ -63,20 +63,23 @@ class Descriptor {
   int number_;
 };
 
-/// Where a file lies that comes with an installed program: bin/cadenza has share/cadenza/inputs.
-std::string installed(const std::string& path) {
+bool is_there(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+
+/// Returns the path to read. One of inputs/ that is not here may come with the program: bin/cadenza
+/// has share/cadenza/inputs, build/release/cadenza the inputs/ of the repository.
+std::string found(const std::string& path) {
+  if (!path.starts_with("inputs/") || is_there(path)) return path;
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return path;
-  return (program.parent_path().parent_path() / "share/cadenza" / path).string();
-}
-
-/// Returns the path to read: that of a file that comes with the program only for a relative path
-/// that is not here.
-std::string found(const std::string& path) {
-  const bool elsewhere = !path.starts_with('/') && ::access(path.c_str(), F_OK) != 0;
-  const std::string other = elsewhere ? installed(path) : path;
-  return ::access(other.c_str(), F_OK) == 0 ? other : path;
+  const auto above = program.parent_path().parent_path();
+  for (const auto& root : {above / "share/cadenza", above.parent_path()}) {
+    const std::string other = (root / path).string();
+    if (is_there(other)) return other;
+  }
+  return path;
 }
 
 [[noreturn]] void refuse(const TextFile& expected, const std::string& reason) {

@@ -43,12 +43,13 @@ struct TextFile {
 };
 
 /// Reads all bytes of the file at `path`, which may be a pipe; a pipe without a writer is empty. A
-/// relative path that is not here may be that of an input that was installed with the program.
+/// path of inputs/ that is not here may be that of an input that comes with the program: installed
+/// with it, or in the repository that it was built in.
 /// @throws Error(expected.code): it cannot be read, is empty or holds more than `expected.most`.
 std::string read_text(const std::string& path, const TextFile& expected);
 
-/// The names, without extension and sorted, of the files of a folder of inputs/, here or installed
-/// with the program; empty where there is none.
+/// The names, without extension and sorted, of the files of a folder of inputs/, here or with
+/// the program; empty where there is none.
 std::vector<std::string> input_names(const std::string& folder);
 
 // --- Suggestions for misspelt words ---

@@ -2,8 +2,9 @@
 // Context parallelism whose degree depends on the document: long documents are cut over many ranks
 // of a context group, short ones stay whole (Megatron Core's dynamic context parallelism; FlexSP,
 // arXiv 2412.01523; ByteScale, arXiv 2502.21231; with one rank or all of them FlashCP, arXiv
-// 2606.08476). Those give a packed microbatch one degree; here every document has its own, so
-// that several degrees share a microbatch and the stages of a pipeline need nothing else.
+// 2606.08476). Megatron Core runs the documents of a rank one after another, FlexSP has a degree
+// for a packed microbatch; here documents of several degrees share a microbatch, so that the stages
+// of a pipeline need nothing else.
 #include <algorithm>
 #include <functional>
 #include <limits>

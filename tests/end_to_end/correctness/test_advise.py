@@ -4,7 +4,9 @@ forms, and what it refuses."""
 
 import json
 import re
+import shutil
 import statistics
+import subprocess
 
 import pytest
 
@@ -141,8 +143,33 @@ def test_what_is_typed_can_run(answer):
     assert "multi_node_gpu.sbatch" in text and "--set run.device=cuda" in text
     assert "row" in megatron and found["search"][megatron["row"]]["status"] == "simulated"
     assert own["missing"] == []
-    told = found["search"][torchtitan["row"]]
-    assert torchtitan["missing"] or told["shard"] == "none" and told["context"] == 1
+    assert torchtitan["missing"] == []
+    assert f'context_parallel_degree = {found["search"][torchtitan["row"]]["context"]}\n' in (
+        torchtitan["text"])
+
+
+def test_a_stack_gets_the_fastest_layout_that_it_has(tmp_path):
+    words = [*QUESTION, "--set", "parallel.data=1", "--set", "parallel.context=4"]
+    words[words.index("--tensor") + 1] = "2"
+    text = advise(*words, "--output", tmp_path).out
+    found = json.loads((tmp_path / "advice.json").read_text())
+    first = found["search"][0]
+    assert first["placement"] == "dynamic" or first["placement"].startswith("cad")
+    for one in found["instructions"][1:]:
+        row = found["search"][one["row"]]
+        assert one["missing"] == []
+        assert one["row"] == 0 or (
+            f"row {one['row'] + 1}" in text and f"; {one['slower']:.2f} x the time" in text)
+        if one["steps"] == 0:
+            assert one["slower"] == pytest.approx(row["seconds"] / first["seconds"])
+            continue
+        before = seconds(tmp_path, first, one["steps"])
+        after = seconds(tmp_path, row | {"shard": one["shard"]}, one["steps"])
+        assert one["slower"] == pytest.approx(sum(after) / sum(before), rel=1e-9)
+    torchtitan = found["instructions"][2]
+    assert found["search"][torchtitan["row"]]["placement"] in ("zigzag", "all_gather")
+    assert (torchtitan["shard"], torchtitan["steps"] > 0) == ("parameters", True)
+    assert "with shard parameters" in text
 
 
 def test_no_folder_is_left_where_nothing_fits(tmp_path):
@@ -158,6 +185,32 @@ def test_cad_is_not_chosen_where_it_has_nothing_to_move(tmp_path):
     found = json.loads(advise(*QUESTION, "--lengths", lengths, "--format", "json").out)
     assert found["cad"]["value"] == pytest.approx(1, abs=0.002)
     assert not found["search"][0]["placement"].startswith("cad")
+
+
+def test_one_node_of_a_machine_with_logs_of_others(tmp_path):
+    words = [*QUESTION, "--set", "parallel.data=4", "--output", tmp_path]
+    for option, value in (("--machine", "h200"), ("--devices", "4"), ("--tokens", "65536")):
+        words[words.index(option) + 1] = value
+    text = advise(*words).out
+    keys = [one["key"] for one in json.loads((tmp_path / "advice.json").read_text())["scenarios"]]
+    assert keys == ["as_asked", "slow_device", "documents_half", "documents_double",
+                    "sequence_double"]
+    assert "no measured configuration of cadenza on h200 is known; nearest:" in text
+    assert "34 configurations of DistCA's published logs on h200, simulated as cadenza" in text
+
+
+def test_the_inputs_of_the_program_are_found_from_any_folder(tmp_path):
+    words = ["advise", "--model", "llama9", "--machine", "h100", "--devices", "8"]
+    found = harness.run(1, words, cwd=tmp_path)
+    assert "--model: found 'llama9'" in found.err and "llama3-70b" in found.err
+    alone = tmp_path / "alone/bin/cadenza"
+    alone.parent.mkdir(parents=True)
+    shutil.copy(harness.PROGRAM, alone)
+    lost = subprocess.run([alone, *words], cwd=tmp_path, capture_output=True, text=True,
+                          check=False)
+    assert lost.returncode == harness.USAGE
+    assert "no folder inputs/machines is here or with the program" in lost.stderr
+    assert lost.stderr.count("\n") == 1 and "valid: ," not in lost.stderr
 
 
 def test_how_sure_is_what_the_pages_say():

@@ -16,9 +16,11 @@
 namespace cadenza::app::test_recipes {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr std::int64_t kSequence = 4096;
 
@@ -87,7 +89,9 @@ TEST(Recipes, MegatronHasArgumentsThatItKnowsAndTheSameDegrees) {
     EXPECT_EQ(number(recipe.text, "--nnodes") * number(recipe.text, "--nproc-per-node"),
               p.trainers());
     EXPECT_EQ(number(recipe.text, "--global-batch-size"), 16);
-    EXPECT_EQ(number(recipe.text, "--micro-batch-size") * kSequence, e.batch.microbatch);
+    const bool one_by_one = recipe.text.find("--hybrid-context-parallel") != std::string::npos;
+    EXPECT_EQ(number(recipe.text, "--micro-batch-size"),
+              one_by_one ? 1 : e.batch.microbatch / kSequence);
     same += recipe.same() ? 1 : 0;
     const bool cad = config::disaggregates(e.attention.placement);
     EXPECT_TRUE(!cad || !recipe.same()) << recipe.text;
@@ -151,6 +155,45 @@ TEST(Recipes, SayPlacementsRecomputationAndStages) {
               HasSubstr("--num-virtual-stages-per-pipeline-rank 2"));
 }
 
+/// What Megatron-LM's arguments.py, initialize.py and data sets demand of hybrid context
+/// parallelism.
+TEST(Recipes, MegatronFindsADegreeForEachDocumentByItself) {
+  const auto dynamic = [](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"parallel.data=2",
+                                    "parallel.tensor=2",
+                                    "parallel.context=4",
+                                    "batch.microbatch=8192",
+                                    "batch.packing=pooled",
+                                    "batch.longest=1.25",
+                                    "attention.placement=dynamic"};
+    all.insert(all.end(), more.begin(), more.end());
+    return megatron_recipe(experiment(all), kSequence, 8);
+  };
+  const Recipe recipe = dynamic({});
+  EXPECT_THAT(recipe.missing, IsEmpty());
+  EXPECT_THAT(recipe.text,
+              HasSubstr("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 2560 "));
+  for (const char* needed : {"--calculate-per-token-loss", "--micro-batch-size 1 ", "--sft ",
+                             "--no-create-attention-mask-in-dataloader"}) {
+    EXPECT_THAT(recipe.text, HasSubstr(needed));
+  }
+  for (const char* forbidden : {"--tp-comm-overlap", "--reset-position-ids", "--use-megatron-fsdp",
+                                "--reset-attention-mask", "--cp-comm-type"}) {
+    EXPECT_THAT(recipe.text, Not(HasSubstr(forbidden)));
+  }
+  EXPECT_THAT(recipe.notes, Contains(HasSubstr("by its length, not by its cost")));
+  EXPECT_THAT(recipe.notes, Contains(HasSubstr("--tp-comm-overlap is left out")));
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"parallel.pipeline=2"},
+        {"parallel.shard=parameters", "cluster.software=megatron"},
+        {"parallel.data=3", "batch.tokens=24576"}}) {
+    const Recipe other = dynamic(more);
+    EXPECT_THAT(other.missing, ElementsAre(HasSubstr("placement dynamic with"))) << more.front();
+    EXPECT_THAT(other.text, Not(HasSubstr("--hybrid-context-parallel")));
+    EXPECT_THAT(other.text, HasSubstr("--micro-batch-size 2 "));
+  }
+}
+
 TEST(Recipes, TorchtitanSaysWhatItLacks) {
   const auto missing = [](const std::vector<std::string>& more) {
     std::vector<std::string> all = {"parallel.tensor=1", "attention.placement=colocated"};
@@ -163,6 +206,7 @@ TEST(Recipes, TorchtitanSaysWhatItLacks) {
   EXPECT_THAT(missing({"run.recompute=mlp"}), ElementsAre(HasSubstr("recompute mlp")));
   EXPECT_THAT(missing({"attention.placement=cad"}), ElementsAre("placement cad"));
   EXPECT_THAT(missing({"parallel.tensor=2"}), ElementsAre(HasSubstr("whole replicas")));
+  EXPECT_THAT(missing({"parallel.tensor=2", "parallel.data=1"}), IsEmpty());
   EXPECT_THAT(missing({"parallel.context=2", "attention.placement=all_gather"}),
               ElementsAre(HasSubstr("whole parameters")));
   EXPECT_THAT(missing({"parallel.context=2", "attention.placement=all_gather",

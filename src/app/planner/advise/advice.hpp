@@ -7,7 +7,7 @@
 
 #include "app/planner/advise/documents.hpp"
 #include "app/planner/advise/evidence.hpp"
-#include "app/planner/advise/recipes.hpp"
+#include "app/planner/advise/instructions.hpp"
 #include "app/planner/advise/scenarios.hpp"
 #include "app/planner/command_line.hpp"
 #include "app/planner/search/search.hpp"
@@ -15,12 +15,6 @@
 #include "cadenza/config/machine.hpp"
 
 namespace cadenza::app {
-
-/// What to type for one stack.
-struct Instruction {
-  Recipe recipe;
-  std::size_t row = 0;  ///< of Choice::considered, whose layout it is
-};
 
 struct Advice {
   Question question;
@@ -50,7 +44,7 @@ std::vector<std::string> documents_text(const Documents& documents);
 std::string ratio_text(const StepRatio& ratio);
 /// The time of a scenario's layout: "7.69 s", "no room", "not possible".
 std::string outlook_text(const Outlook& outlook);
-/// "data 2 x ..., zigzag; 1.04 x the time of the fastest".
+/// "row 3: data 2 x ..., zigzag; 1.04 x the time of the fastest".
 std::string row_text(const Advice& advice, const Instruction& instruction);
 /// What is typed: the recipe, but for Cadenza, whose recipe is an experiment, how that is run.
 std::string to_type(const Advice& advice, const Instruction& instruction);

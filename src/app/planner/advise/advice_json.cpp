@@ -5,6 +5,7 @@
 #include "app/planner/advise/advice.hpp"
 #include "app/planner/advise/question.hpp"
 #include "app/planner/search/search_json.hpp"
+#include "cadenza/config/load.hpp"
 
 namespace cadenza::app {
 namespace {
@@ -66,7 +67,8 @@ Json evidence_of(const std::vector<Evidence>& evidence) {
                    {"ninety", one.ninety},
                    {"memory_right", one.memory_right},
                    {"memory_all", one.memory_all},
-                   {"source", one.source}});
+                   {"source", one.source},
+                   {"logs", one.logs}});
   }
   return all;
 }
@@ -76,6 +78,9 @@ Json instructions_of(const std::vector<Instruction>& instructions) {
   for (const Instruction& one : instructions) {
     all.push_back({{"stack", one.recipe.stack},
                    {"row", one.row},
+                   {"shard", config::word_of(one.candidate.parallel.shard)},
+                   {"slower", one.slower},
+                   {"steps", one.steps},
                    {"file", one.recipe.file},
                    {"text", one.recipe.text},
                    {"missing", one.recipe.missing},

@@ -9,12 +9,26 @@
 #include "app/planner/advise/question.hpp"
 #include "app/planner/search/search_report.hpp"
 #include "cadenza/base/text.hpp"
+#include "cadenza/config/load.hpp"
 
 namespace cadenza::app {
 namespace {
 
 std::string section(const char* title) {
   return fmt::format("\n== {} ==\n", title);
+}
+
+enum class Verdict { pays, loses, not_sure, unknown };
+
+/// As ratio_text prints it, so that words and numbers agree.
+double printed(double value) {
+  return std::stod(fmt::format("{:.2f}", value));
+}
+
+Verdict verdict_of(const StepRatio& cad) {
+  if (std::isinf(cad.high)) return Verdict::unknown;
+  if (printed(cad.low) > 1) return Verdict::pays;
+  return printed(cad.high) < 1 ? Verdict::loses : Verdict::not_sure;
 }
 
 std::string lines_of(const std::vector<std::string>& lines) {
@@ -121,9 +135,16 @@ std::string cad_text(const Advice& advice) {
     return "What CAD gains is not known: the search simulated no layout with it, or none without.";
   }
   std::string text = fmt::format("CAD is {} as fast as the best without it.", ratio_text(*cad));
-  if (std::isinf(cad->high)) return text + " Too few steps for an interval.";
-  if (cad->low > 1) return text + " It pays here.";
-  if (cad->high < 1) return text + " It does not pay here.";
+  switch (verdict_of(*cad)) {
+    case Verdict::unknown:
+      return text + " Too few steps for an interval.";
+    case Verdict::pays:
+      return text + " It pays here.";
+    case Verdict::loses:
+      return text + " It does not pay here.";
+    case Verdict::not_sure:
+      break;
+  }
   return text + " No difference is certain.";
 }
 
@@ -131,11 +152,11 @@ std::string pays_text(const std::vector<Scenario>& scenarios) {
   std::vector<std::string> pays, not_sure, unknown, loses;
   for (const Scenario& one : scenarios) {
     if (!one.cad) continue;
-    const StepRatio& ratio = *one.cad;
-    auto& kind = std::isinf(ratio.high) ? unknown
-                 : ratio.low > 1        ? pays
-                 : ratio.high < 1       ? loses
-                                        : not_sure;
+    const Verdict verdict = verdict_of(*one.cad);
+    auto& kind = verdict == Verdict::unknown ? unknown
+                 : verdict == Verdict::pays  ? pays
+                 : verdict == Verdict::loses ? loses
+                                             : not_sure;
     kind.push_back(one.what);
   }
   std::string text;
@@ -173,14 +194,19 @@ std::string outlook_text(const Outlook& outlook) {
 }
 
 std::string row_text(const Advice& advice, const Instruction& instruction) {
-  const std::vector<Considered>& rows = advice.choice.considered;
-  if (instruction.row == 0) return "the fastest";
-  const Considered& row = rows[instruction.row];
-  const std::string which =
-      fmt::format("{}, {}", layout_text(row.candidate), placement_text(row.candidate.attention));
-  if (row.steps == 1 && rows.front().steps > 1) return which + "; compared over one step only";
-  return fmt::format("{}; {:.2f} x the time of the fastest", which,
-                     row.seconds / rows.front().seconds);
+  const Candidate& candidate = instruction.candidate;
+  const config::Shard shard = candidate.parallel.shard;
+  const bool as_it_is = shard == advice.choice.considered[instruction.row].candidate.parallel.shard;
+  if (instruction.row == 0 && as_it_is) {
+    return instruction.recipe.same() ? "row 1, the fastest"
+                                     : "row 1; no simulated row has its equivalent";
+  }
+  std::string text =
+      fmt::format("row {}{}: {}, {}; {:.2f} x the time of the fastest", instruction.row + 1,
+                  as_it_is ? "" : fmt::format(" with shard {}", config::word_of(shard)),
+                  layout_text(candidate), placement_text(candidate.attention), instruction.slower);
+  if (instruction.steps > 0) text += ", over " + counted(instruction.steps, "equal step");
+  return text;
 }
 
 std::string to_type(const Advice& advice, const Instruction& instruction) {

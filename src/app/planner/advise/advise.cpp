@@ -48,18 +48,6 @@ Contenders contenders_of(const std::vector<Considered>& considered) {
   return found;
 }
 
-/// The recipe of the fastest simulated layout that the stack has; where it has none, of the
-/// fastest.
-template <typename MakeRecipe>
-Instruction instruction_for(const Advice& advice, MakeRecipe recipe_of) {
-  const std::vector<Considered>& rows = advice.choice.considered;
-  for (std::size_t row = 0; row < rows.size() && rows[row].steps > 0; ++row) {
-    Recipe recipe = recipe_of(rows[row].candidate.to_run(advice.asked));
-    if (recipe.same()) return {std::move(recipe), row};
-  }
-  return {recipe_of(rows.front().candidate.to_run(advice.asked)), 0};
-}
-
 Advice advise_on(const CommandLine& line) {
   Advice advice;
   advice.question = line.question;
@@ -81,11 +69,10 @@ Advice advise_on(const CommandLine& line) {
   if (progress) progress->finish();
   const std::int64_t sequence = sequence_of(advice.question, e);
   const std::int64_t each = advice.machine.ranks_per_node;
-  advice.instructions = {
-      instruction_for(advice, cadenza_recipe),
-      instruction_for(advice,
-                      [&](const auto& one) { return megatron_recipe(one, sequence, each); }),
-      instruction_for(advice, [&](const auto& one) { return torchtitan_recipe(one, sequence); })};
+  advice.instructions = instructions_of(
+      e, advice.machine, *corpus, advice.choice.considered,
+      {cadenza_recipe, [&](const auto& one) { return megatron_recipe(one, sequence, each); },
+       [&](const auto& one) { return torchtitan_recipe(one, sequence); }});
   return advice;
 }
 

@@ -10,7 +10,7 @@ namespace cadenza::app {
 
 /// Simulated against measured steps of one stack on one machine, a configuration each.
 struct Evidence {
-  std::string software;  ///< name of the stack
+  std::string software;  ///< name of the stack that they are simulated as
   std::string machine;   ///< name of the machine file
   int steps = 0;         ///< measured
   double median = 0;     ///< error of the rate, a share
@@ -18,6 +18,7 @@ struct Evidence {
   int memory_right = 0;  ///< verdicts whether a step fits
   int memory_all = 0;
   std::string source;  ///< page with the measurements
+  std::string logs;    ///< whose they are, where the stack only stands for another; else empty
 };
 
 /// Those of this machine and stack; where there is none, those of the stack, then of the machine.

@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "app/planner/advise/recipes.hpp"
 #include "app/planner/search/candidates.hpp"
+#include "cadenza/config/load.hpp"
 #include "cadenza/program/stages.hpp"
 
 namespace cadenza::app {
@@ -17,7 +19,7 @@ using config::PlacementKind;
 class Arguments {
  public:
   Arguments(const config::Experiment& e, std::int64_t sequence, std::int64_t ranks_per_node)
-      : e_(e), sequence_(sequence) {
+      : e_(e), sequence_(sequence), by_document_(has_dynamic_context(e)) {
     const std::int64_t ranks = e.parallel.trainers();
     // Nodes of equal numbers of ranks, as torchrun starts them.
     const std::int64_t each = ranks_per_node > 0 ? std::gcd(ranks, ranks_per_node) : ranks;
@@ -44,6 +46,15 @@ class Arguments {
   }
   void lacks(std::string what) { recipe_.missing.push_back(std::move(what)); }
 
+  /// Whether the experiment has a degree for each document that --hybrid-context-parallel can give:
+  /// its groups are powers of two of all data x context ranks.
+  static bool has_dynamic_context(const config::Experiment& e) {
+    const config::Parallel& p = e.parallel;
+    return e.attention.placement == PlacementKind::dynamic && p.context > 1 && p.pipeline == 1 &&
+           p.shard != config::Shard::parameters &&
+           std::has_single_bit(static_cast<std::uint64_t>(p.data * p.context));
+  }
+
   void add_model() {
     const config::Model& m = e_.model;
     line(fmt::format("--num-layers {} --hidden-size {} --ffn-hidden-size {}", m.layers, m.d_model,
@@ -66,16 +77,20 @@ class Arguments {
 
   void add_batch() {
     line(fmt::format("--seq-length {0} --max-position-embeddings {0}", sequence_));
-    line(fmt::format("--micro-batch-size {} --global-batch-size {}{}",
-                     e_.batch.microbatch / sequence_, e_.batch.tokens / sequence_,
+    // Documents that run one by one have no microbatches.
+    const std::int64_t at_once = by_document_ ? 1 : e_.batch.microbatch / sequence_;
+    line(fmt::format("--micro-batch-size {} --global-batch-size {}{}", at_once,
+                     e_.batch.tokens / sequence_,
                      e_.run.dtype == config::Dtype::bfloat16 ? " --bf16" : ""));
     if (e_.cluster.software.gradients == config::Travels::stored) line("--grad-reduce-in-bf16");
   }
 
   void add_degrees() {
     const config::Parallel& p = e_.parallel;
-    line(fmt::format("--tensor-model-parallel-size {}{}", p.tensor,
-                     p.tensor > 1 ? " --sequence-parallel --tp-comm-overlap" : ""));
+    std::string tensor = fmt::format("--tensor-model-parallel-size {}", p.tensor);
+    if (p.tensor > 1) tensor += " --sequence-parallel";
+    if (p.tensor > 1 && !by_document_) tensor += " --tp-comm-overlap";
+    line(tensor);
     line(fmt::format("--pipeline-model-parallel-size {} --context-parallel-size {}", p.pipeline,
                      p.context));
   }
@@ -103,14 +118,31 @@ class Arguments {
 
   /// Megatron-LM finds degrees by length, so that no rank has more tokens than it may.
   void add_dynamic_context() {
-    if (e_.parallel.pipeline > 1) {
-      lacks("a context degree for each document in a pipeline");
+    const config::Parallel& p = e_.parallel;
+    if (!by_document_) {
+      lacks(
+          fmt::format("placement dynamic with data {}, context {}, pipeline {}, shard {}: "
+                      "--hybrid-context-parallel has no pipeline, no FSDP, and groups of powers "
+                      "of two of data x context ranks",
+                      p.data, p.context, p.pipeline, config::word_of(p.shard)));
+      if (p.context > 1) line("--cp-comm-type p2p");
       return;
     }
-    const double mean =
-        static_cast<double>(e_.batch.microbatch) / static_cast<double>(e_.parallel.context);
+    const double mean = static_cast<double>(e_.batch.microbatch) / static_cast<double>(p.context);
     line(fmt::format("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank {:.0f}",
                      e_.batch.longest * mean));
+    line("--calculate-per-token-loss --sft --no-create-attention-mask-in-dataloader");
+    recipe_.notes.push_back(
+        "Megatron-LM gives a document the least power of two of ranks that keeps "
+        "max-seqlen-per-dp-cp-rank, by its length, not by its cost, and a rank runs its documents "
+        "one after another: a step may take another time than this row");
+    recipe_.notes.push_back(
+        "degrees need documents that are packed with their lengths: of Megatron-LM's data sets "
+        "only --sft does so, from conversations (--tokenizer-type SFTTokenizer)");
+    if (p.tensor > 1) {
+      recipe_.notes.push_back(
+          "--tp-comm-overlap is left out: its buffers have one length, documents have many");
+    }
   }
 
   void add_attention() {
@@ -145,6 +177,7 @@ class Arguments {
         if (context > 1) line("--cp-comm-type p2p");
     }
     if (a.servers > 0) lacks(fmt::format("{} attention servers", a.servers));
+    if (by_document_) return;
     if (context == 1) {
       line("--reset-position-ids --reset-attention-mask --eod-mask-loss");
     } else {
@@ -189,6 +222,7 @@ class Arguments {
 
   const config::Experiment& e_;
   std::int64_t sequence_;
+  bool by_document_;  ///< a context degree for each
   Recipe recipe_;
 };
 

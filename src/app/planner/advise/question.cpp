@@ -29,6 +29,12 @@ std::string named(const char* option, const std::string& text, const std::string
   const bool path = text.find('/') != std::string::npos || text.ends_with(extension);
   if (path) return text;
   const std::vector<std::string> known = input_names(folder);
+  if (known.empty()) {
+    fail(ExitCode::usage,
+         "{}: found '{}', but no folder inputs/{} is here or with the program; valid: the path of "
+         "a {} file, or start cadenza where inputs/ is",
+         option, printable(text), folder, extension);
+  }
   if (std::ranges::find(known, text) == known.end()) {
     fail(ExitCode::usage, "{}: found '{}'{}; valid: {}, or the path of a {} file", option,
          printable(text), nearest_hint(text, known), fmt::join(known, ", "), extension);

@@ -29,7 +29,8 @@ struct Change {
   const char* key;
   const char* what;
   void (*change)(config::Experiment& e);
-  double stretch;  ///< of documents
+  double stretch;           ///< of documents
+  bool of_network = false;  ///< that nodes are connected by
 };
 
 /// A slow rank holds up its tensor group in every layer: all of the group are slow.
@@ -54,14 +55,25 @@ void double_sequence(config::Experiment& e) {
 constexpr Change kChanges[] = {
     {"as_asked", "as asked", [](config::Experiment&) {}, 1},
     {"network_half", "network between nodes half as fast",
-     [](config::Experiment& e) { e.cluster.bandwidth *= 0.5; }, 1},
+     [](config::Experiment& e) { e.cluster.bandwidth *= 0.5; }, 1, true},
     {"network_double", "network between nodes twice as fast",
-     [](config::Experiment& e) { e.cluster.bandwidth *= 2; }, 1},
+     [](config::Experiment& e) { e.cluster.bandwidth *= 2; }, 1, true},
     {"slow_device", "one device at 80 % of its speed", slow_one_rank, 1},
     {"documents_half", "documents half as long", [](config::Experiment&) {}, 0.5},
     {"documents_double", "documents twice as long", [](config::Experiment&) {}, 2},
     {"sequence_double", "sequence twice as long", double_sequence, 1},
 };
+
+/// Those that can change something: one node has no network between nodes.
+std::vector<Change> changes_for(const config::Experiment& e, const config::Machine& machine) {
+  const std::int64_t each =
+      e.cluster.ranks_per_node > 0 ? e.cluster.ranks_per_node : machine.ranks_per_node;
+  const bool one_node = each == 0 || e.ranks() <= each;
+  std::vector<Change> changes;
+  std::ranges::copy_if(kChanges, std::back_inserter(changes),
+                       [&](const Change& one) { return !(one_node && one.of_network); });
+  return changes;
+}
 
 /// Documents of other lengths, up to the longest that the experiment allows. Only their lengths are
 /// known.
@@ -156,9 +168,10 @@ std::vector<Scenario> scenarios_of(const config::Experiment& given, const config
                                    const Contenders& contenders,
                                    const std::optional<StepRatio>& cad,
                                    const std::function<void(int done, int of)>& show) {
+  const std::vector<Change> changes = changes_for(given, machine);
   std::vector<Task> tasks;
   double work = 0;
-  for (const Change& change : kChanges) {
+  for (const Change& change : changes) {
     for (const Considered* candidate : {contenders.with, contenders.without}) {
       if (candidate == nullptr) continue;
       tasks.push_back({&change, candidate});
@@ -173,12 +186,12 @@ std::vector<Scenario> scenarios_of(const config::Experiment& given, const config
     const std::lock_guard lock(mutex);
     show(++done, static_cast<int>(tasks.size()));
   });
-  const std::size_t contending = tasks.size() / std::size(kChanges);
+  const std::size_t contending = tasks.size() / changes.size();
   std::vector<Scenario> found;
-  for (std::size_t i = 0; i < std::size(kChanges); ++i) {
+  for (std::size_t i = 0; i < changes.size(); ++i) {
     Scenario& scenario = found.emplace_back();
-    scenario.key = kChanges[i].key;
-    scenario.what = kChanges[i].what;
+    scenario.key = changes[i].key;
+    scenario.what = changes[i].what;
     const Task* const mine = &tasks[contending * i];
     for (std::size_t k = 0; k < contending; ++k) {
       const Outlook outlook = outlook_of(mine[k], tasks[k]);

@@ -96,7 +96,7 @@ class Toml {
     }
     if (p.shard == config::Shard::none && p.context > 1) {
       lacks("whole parameters with context parallelism: it shards them over the context ranks");
-    } else if (p.shard == config::Shard::none && p.trainers() > p.data) {
+    } else if (p.shard == config::Shard::none && p.data > 1 && p.trainers() > p.data) {
       lacks("whole replicas beside other parallelism: FSDP alone goes with it");
     }
     key("data_parallel_replicate_degree", sharded ? 1 : p.data);
