@@ -134,7 +134,11 @@ std::string cad_text(const Advice& advice) {
   if (!cad) {
     return "What CAD gains is not known: the search simulated no layout with it, or none without.";
   }
-  std::string text = fmt::format("CAD is {} as fast as the best without it.", ratio_text(*cad));
+  // The interval is of the steps, not of what was left out.
+  const bool all =
+      std::ranges::count(advice.choice.considered, true, &Considered::out_of_time) == 0;
+  std::string text = fmt::format("CAD is {} as fast as the best without it{}.", ratio_text(*cad),
+                                 all ? "" : ", of those simulated");
   switch (verdict_of(*cad)) {
     case Verdict::unknown:
       return text + " Too few steps for an interval.";
