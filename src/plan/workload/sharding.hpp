@@ -82,8 +82,9 @@ struct DegreeRule {
 };
 
 /// Homes of documents that have subgroups of their own, of adjacent ranks whose number divides the
-/// group's, in two chunks a rank: the smallest that leaves every rank within 2 % of the mean cost
-/// and the tokens that it may hold; where there is none, the one whose fullest rank has least.
+/// group's, in two chunks a rank: the smallest whose ranks stay below 1.02 times the mean cost and
+/// within the tokens that they may hold; where there is none, the one within those tokens whose
+/// fullest rank has least cost, else the one whose fullest rank has fewest tokens.
 std::vector<Home> shard_by_degree(std::span<const std::int64_t> lengths, int first,
                                   const DegreeRule& rule);
 
