@@ -11,7 +11,6 @@ from benchmarks.published.rows import Row
 from benchmarks.published.runs import Simulated
 
 _FEWEST = 4  # layouts with a published rate that make a grid
-_USABLE = 0.92  # of the memory: what `auto` fills, as kUsableMemory in the planner says
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,9 @@ class Grid:
 
     @property
     def order(self) -> list[Row]:
-        """Those that fit in the simulation, with the room that `auto` leaves, the fastest there
-        first; of equals the one whose published rate is least."""
-        fitting = [one for one in self.steps if one.fits
-                   and (one.limit == 0 or one.memory <= _USABLE * one.limit)]
+        """Those that fit in the simulation, the fastest there first; of equals the one whose
+        published rate is least."""
+        fitting = [one for one in self.steps if one.fits]
         return [one.row for one in sorted(fitting, key=lambda one: (-one.tps, one.row.pub_tps))]
 
     @property

@@ -25,7 +25,6 @@ class Simulated:
     tps: float = 0.0  # tokens per second and GPU
     memory: int = 0  # bytes of the rank that needs most
     fits: bool = False  # in the memory of the machine file
-    limit: int = 0  # bytes of that memory; 0: not known
 
 
 def simulate_all(rows: Iterable[Row], program: Path, jobs: int,
@@ -50,5 +49,4 @@ def simulate(row: Row, program: Path, folder: Path,
         print(f"{row.id}: {error}", file=sys.stderr, flush=True)
         return Simulated(row, "refused by cadenza")
     return Simulated(row, "", said["tokens_per_second"] / said["ranks"],
-                     said["memory"]["largest_bytes"], said["memory"]["fits"],
-                     said["memory"]["limit_bytes"])
+                     said["memory"]["largest_bytes"], said["memory"]["fits"])

@@ -60,12 +60,13 @@ Judged judged(const config::Experiment& e, config::PlacementKind placement, doub
   one.first = one.seconds = seconds;
   one.work = 1;
   one.outcome = Outcome::simulated;
+  one.fixed = std::numeric_limits<std::int64_t>::max();  // no more in a longer run
   return one;
 }
 
 Finals finals(const config::Experiment& e, const std::vector<Judged>& ranked,
               std::int64_t limit = 0, const std::vector<Judged>& leaner = {}) {
-  return compare_over_steps(e, ranked, leaner, *corpus(e), machine(), limit,
+  return compare_over_steps(e, ranked, leaner, *corpus(e), machine(), Room(e, limit),
                             [](const std::string&) {});
 }
 

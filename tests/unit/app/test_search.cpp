@@ -260,21 +260,23 @@ TEST(LeastTime, NoListOfStagesIsFaster) {
   }
 }
 
-/// The least memory of which layouts may fill so many bytes.
-std::int64_t memory_for(std::int64_t bytes) {
-  auto memory = static_cast<std::int64_t>(static_cast<double>(bytes) / kUsableMemory);
-  while (usable_memory(memory) < bytes) ++memory;
-  return memory;
+/// Bytes that a long run may need.
+std::int64_t need_of(const config::Experiment& e, const config::Machine& m) {
+  Judged judged;
+  judged.bytes = bytes_of(e, m);
+  judged.fixed = exec::least_memory(e).total();
+  return need_of_run(judged);
 }
 
-/// All of it is not filled: what a run needs grows with its steps.
+/// Not only that of a few steps.
 TEST(Choose, TheMachinesMemoryIsHonoured) {
   config::Machine m = machine();
   const Choice rich = choose(experiment(), m);
   EXPECT_THAT(rich.explanation, HasSubstr("memory limit unknown"));
-  m.memory = memory_for(bytes_of(rich.experiment, m)) - 1;
+  ASSERT_GT(need_of(rich.experiment, m), bytes_of(rich.experiment, m));
+  m.memory = need_of(rich.experiment, m) - 1;
   const Choice poor = choose(experiment(), m);
-  EXPECT_LE(bytes_of(poor.experiment, m), kUsableMemory * static_cast<double>(m.memory));
+  EXPECT_LE(need_of(poor.experiment, m), m.memory);
   EXPECT_THAT(poor.explanation, HasSubstr("do not fit into"));
   EXPECT_THAT(poor.explanation, HasSubstr("does not fit: "));
   EXPECT_THAT(poor.explanation, HasSubstr("(the machine's)"));
@@ -288,8 +290,7 @@ TEST(Choose, WhereNoneFitsItSaysWhichNeedsLeast) {
   m.memory = 1 << 20;
   EXPECT_THAT(
       refusal(experiment(), m),
-      StartsWith("cluster.machine: found of the test with 1 MiB of memory per rank, of which "
-                 "layouts may fill 92 %, but all "));
+      StartsWith("cluster.machine: found of the test with 1 MiB of memory per rank, but all "));
   EXPECT_THAT(refusal(experiment(), m), HasSubstr("the least is "));
   EXPECT_THAT(refusal(experiment(), m), HasSubstr("run.recompute layer, parallel.shard optimizer"));
   EXPECT_THAT(refusal(experiment({"run.memory=1000"}), m), StartsWith("run.memory: found 1000 B"));
@@ -301,12 +302,12 @@ TEST(Choose, WhereLittleFitsItIsFound) {
   const config::Experiment e = experiment_of_all();
   for (const Candidate& arrangement : all_arrangements(e)) {
     for (const Candidate& one : variants(e, arrangement)) {
-      least = std::min(least, bytes_of(one.of(e), m));
+      least = std::min(least, need_of(one.of(e), m));
     }
   }
-  m.memory = memory_for(least);
-  EXPECT_EQ(bytes_of(choose(e, m).experiment, m), least);
-  m.memory = memory_for(least) - 1;
+  m.memory = least;
+  EXPECT_EQ(need_of(choose(e, m).experiment, m), least);
+  m.memory = least - 1;
   EXPECT_THAT(refusal(e, m), HasSubstr("the least is "));
 }
 
@@ -406,10 +407,10 @@ TEST(Choose, WhereNoCadFitsItSaysSo) {
   for (const Candidate& arrangement : arrangements(e)) {
     if (disaggregates(arrangement)) continue;
     for (const Candidate& one : variants(e, arrangement)) {
-      others = std::min(others, bytes_of(one.of(e), m));
+      others = std::min(others, need_of(one.of(e), m));
     }
   }
-  m.memory = memory_for(others);
+  m.memory = others;
   EXPECT_THAT(choose(e, m).explanation, HasSubstr("no cad was simulated or estimated:\n"));
 }
 

@@ -17,7 +17,7 @@ using ::testing::Not;
 /// Of a search with one candidate that was simulated.
 SearchReport report_of(const config::Experiment& e, const config::Machine& m, bool cad,
                        std::initializer_list<Outcome> others) {
-  SearchReport report{e, m, 1 << 30, 1 << 30, 1 + others.size(), 1e6, {}, {}, {}, {}};
+  SearchReport report{e, m, 1 << 30, 1 + others.size(), 1e6, {}, {}, {}, {}};
   Judged judged;
   for (const Candidate& one : arrangements(e)) {
     if (disaggregates(one) == cad) judged.candidate = one;

@@ -69,12 +69,12 @@ class Contest {
  public:
   Contest(const config::Experiment& given, const std::vector<Judged>& ranked,
           const std::vector<Judged>& leaner, const data::Corpus& corpus,
-          const config::Machine& machine, std::int64_t limit,
+          const config::Machine& machine, const Room& room,
           const std::function<void(const std::string&)>& show)
       : given_(given),
         corpus_(corpus),
         machine_(machine),
-        limit_(limit),
+        room_(room),
         show_(show),
         reserve_(ranked),
         leaner_(leaner) {
@@ -168,7 +168,7 @@ class Contest {
     const std::int64_t grown = step.bytes - one.judged.bytes;
     one.judged.bytes = step.bytes;
     one.judged.fullest = step.fullest;
-    if (limit_ > 0 && step.bytes > limit_) return replace(one, grown);
+    if (!room_.has(one.judged)) return replace(one, grown);
     one.seconds.push_back(step.seconds);
     one.parts = one.parts + step.parts;
     one.imbalance += step.imbalance;
@@ -184,8 +184,9 @@ class Contest {
     for (Finalist& other : all_) {
       if (other.cad() == large.cad()) other.given_up = false;
     }
-    std::ranges::copy_if(leaner_, std::back_inserter(reserve_), [&](const Judged& one) {
-      return one.plans == large.judged.plans && one.bytes + grown <= limit_;
+    std::ranges::copy_if(leaner_, std::back_inserter(reserve_), [&](Judged one) {
+      one.bytes += grown;
+      return one.plans == large.judged.plans && room_.has(one);
     });
     std::erase_if(leaner_, [&](const Judged& one) { return one.plans == large.judged.plans; });
     std::ranges::stable_sort(reserve_, {}, &Judged::seconds);
@@ -315,7 +316,7 @@ class Contest {
   const config::Experiment& given_;
   const data::Corpus& corpus_;
   const config::Machine& machine_;
-  std::int64_t limit_;
+  const Room& room_;
   const std::function<void(const std::string&)>& show_;
   std::deque<Finalist> all_;     ///< whose members stay where they are
   std::vector<Judged> reserve_;  ///< who is no finalist, best first
@@ -358,9 +359,9 @@ StepRatio ratio_of(std::span<const double> longer, std::span<const double> short
 
 Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
                           const std::vector<Judged>& leaner, const data::Corpus& corpus,
-                          const config::Machine& machine, std::int64_t limit,
+                          const config::Machine& machine, const Room& room,
                           const std::function<void(const std::string&)>& show) {
-  return Contest(given, ranked, leaner, corpus, machine, limit, show).run();
+  return Contest(given, ranked, leaner, corpus, machine, room, show).run();
 }
 
 }  // namespace cadenza::app

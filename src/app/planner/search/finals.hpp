@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "app/planner/search/room.hpp"
 #include "app/planner/search/search_report.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/config/machine.hpp"
@@ -48,11 +49,10 @@ struct Finals {
 /// @param leaner  not simulated: they have the plans of one that is ranked, `seconds` and `bytes`
 /// are
 ///                reckoned from it, and they stand in for it where it does not fit
-/// @param limit  bytes of a rank; 0: not known
 /// @param show  told what it is at
 Finals compare_over_steps(const config::Experiment& given, const std::vector<Judged>& ranked,
                           const std::vector<Judged>& leaner, const data::Corpus& corpus,
-                          const config::Machine& machine, std::int64_t limit,
+                          const config::Machine& machine, const Room& room,
                           const std::function<void(const std::string&)>& show);
 
 }  // namespace cadenza::app

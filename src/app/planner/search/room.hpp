@@ -2,6 +2,7 @@
 // What candidates of a search need of a rank's memory, against what there is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "app/planner/search/search_report.hpp"
@@ -10,13 +11,14 @@
 
 namespace cadenza::app {
 
-/// Of a rank's memory, the part that a search fills. What a run needs grows with its steps, as
-/// ranks keep the largest buffers that they ever needed: 600 steps took up to 7.5 % more than 56,
-/// and allocators need some space between.
-inline constexpr double kUsableMemory = 0.92;
+/// What plans take (workspaces, messages, rows beyond the usual) grows with the steps of a run, as
+/// ranks keep the largest buffers that they ever needed: by half from 56 steps to 600.
+inline constexpr double kGrowth = 0.5;
 
-constexpr std::int64_t usable_memory(std::int64_t bytes) {
-  return static_cast<std::int64_t>(kUsableMemory * static_cast<double>(bytes));
+/// Bytes that a candidate may need in a long run.
+inline std::int64_t need_of_run(const Judged& judged) {
+  const std::int64_t of_plans = std::max<std::int64_t>(0, judged.bytes - judged.fixed);
+  return judged.bytes + static_cast<std::int64_t>(kGrowth * static_cast<double>(of_plans));
 }
 
 /// Several threads may ask.
@@ -30,14 +32,14 @@ class Room {
   /// @param more  than the least: of its plans
   void measure(Judged& judged, const exec::MemoryEstimate& more = {}) {
     exec::MemoryEstimate memory = exec::least_memory(judged.candidate.of(given_), buffers_);
+    judged.fixed = memory.total();
     memory += more;
     judged.bytes = memory.total();
     judged.fullest = memory.largest();
   }
 
-  bool has(const Judged& judged) const { return bytes_ == 0 || judged.bytes <= usable(); }
+  bool has(const Judged& judged) const { return bytes_ == 0 || need_of_run(judged) <= bytes_; }
   std::int64_t bytes() const { return bytes_; }
-  std::int64_t usable() const { return usable_memory(bytes_); }
 
  private:
   const config::Experiment& given_;

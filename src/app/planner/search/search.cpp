@@ -95,7 +95,7 @@ class Search {
   void decide_over_steps() {
     std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
     Finals finals =
-        compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, room_.usable(),
+        compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, room_,
                            [&](const std::string& what) { progress_->show(seen(), what); });
     if (finals.ranked.empty()) return;
     for (const Judged& large : finals.too_large) variant_of(large) = large;
@@ -422,8 +422,9 @@ class Search {
   }
 
   SearchReport report() const {
-    SearchReport found{given_,         machine_, room_.bytes(), room_.usable(), groups_.size(),
-                       step_.tokens(), ranked_,  cad_,          too_large(),    {}};
+    SearchReport found{given_,         machine_,       room_.bytes(),
+                       groups_.size(), step_.tokens(), ranked_,
+                       cad_,           too_large(),    {}};
     for (const Group& group : groups_) {
       const std::size_t plans = group.variants.front().plans;
       const bool simulated = std::ranges::find(ranked_, plans, &Judged::plans) != ranked_.end();
@@ -435,17 +436,17 @@ class Search {
 
   [[noreturn]] void refuse() const {
     const std::vector<Judged> large = too_large();
-    const Judged& least = *std::ranges::min_element(large, {}, &Judged::bytes);
+    const Judged& least = *std::ranges::min_element(large, {}, need_of_run);
     const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
     const std::string found =
         given_.run.memory > 0 ? fmt::format("run.memory: found {}", bytes(room_.bytes()))
                               : fmt::format("cluster.machine: found {} with {} of memory per rank",
                                             machine_.name, bytes(room_.bytes()));
     fail(ExitCode::usage,
-         "{}, of which layouts may fill {:.0f} %, but all {} layouts and placements need more; the "
+         "{}, but all {} layouts and placements need more or may in a long run; the "
          "least is {} (most of it: {}): {}, {}, run.recompute {}, parallel.shard {}; valid: more "
          "ranks, a smaller batch.microbatch, or keys set to auto",
-         found, 100 * kUsableMemory, groups_.size(), bytes(least.bytes), least.fullest,
+         found, groups_.size(), bytes(need_of_run(least)), least.fullest,
          layout_text(least.candidate), placement_text(least.candidate.attention),
          config::word_of(least.candidate.recompute),
          config::word_of(least.candidate.parallel.shard));

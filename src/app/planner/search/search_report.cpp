@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "app/planner/predict/forecast.hpp"
+#include "app/planner/search/room.hpp"
 #include "app/planner/step_report.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
@@ -120,9 +121,8 @@ std::string ranking(const SearchReport& report) {
 
 std::string limit_text(const SearchReport& report) {
   if (report.limit == 0) return "memory limit unknown (set run.memory)";
-  return fmt::format(
-      "{} of memory each ({}), of which layouts may fill {}", bytes_text(report.limit),
-      report.given.run.memory > 0 ? "run.memory" : "the machine's", bytes_text(report.usable));
+  return fmt::format("{} of memory each ({})", bytes_text(report.limit),
+                     report.given.run.memory > 0 ? "run.memory" : "the machine's");
 }
 
 /// Why a candidate was not simulated.
@@ -138,7 +138,8 @@ std::string why(const Judged& j, const SearchReport& report) {
     case Outcome::untried:
       return "search time was over";
     case Outcome::too_large:
-      return fmt::format("does not fit: {}", j.fullest);
+      if (j.bytes > report.limit) return fmt::format("does not fit: {}", j.fullest);
+      return fmt::format("may not fit: in a long run up to {}", bytes_text(need_of_run(j)));
     case Outcome::simulated:
       break;
   }
@@ -152,7 +153,7 @@ std::string without_memory(const SearchReport& report) {
   std::ranges::stable_sort(large, {}, &Judged::bound);
   std::string text =
       fmt::format("{} candidates that might be faster do not fit into {}, for example\n",
-                  large.size(), bytes_text(report.usable)) +
+                  large.size(), bytes_text(report.limit)) +
       head(">=");
   for (std::size_t i = 0; i < std::min(kTooLargeShown, large.size()); ++i) {
     text += row("-", large[i], step_text(large[i].bound));

@@ -31,7 +31,8 @@ struct Judged {
   double model_flops = 0;  ///< of the step: its documents depend on the microbatch
   double bound = 0;        ///< seconds
   std::int64_t bytes = 0;  ///< of the fullest rank; where no plans were made, at least
-  std::string fullest;     ///< what takes most of them
+  std::int64_t fixed = 0;  ///< bytes that do not depend on plans
+  std::string fullest;     ///< what takes most of the bytes
   Outcome outcome = Outcome::bound;
   double expected = 0;  ///< seconds, estimated on a sample; 0: it was not
   std::string sample;   ///< that it was last estimated on
@@ -53,8 +54,7 @@ double imbalance_of(const config::Experiment& e, const simulate::Result& step);
 struct SearchReport {
   const config::Experiment& given;
   const config::Machine& machine;
-  std::int64_t limit = 0;   ///< bytes of a rank; 0: not known
-  std::int64_t usable = 0;  ///< ... of which layouts may fill so many
+  std::int64_t limit = 0;  ///< bytes of a rank; 0: not known
   std::size_t arrangements = 0;
   double tokens = 0;             ///< of the step
   std::vector<Judged> ranked;    ///< simulated, best first
