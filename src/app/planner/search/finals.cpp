@@ -168,6 +168,7 @@ class Contest {
     const std::int64_t grown = step.bytes - one.judged.bytes;
     one.judged.bytes = step.bytes;
     one.judged.fullest = step.fullest;
+    one.judged.steps = static_cast<int>(one.seconds.size()) + 1;
     if (!room_.has(one.judged)) return replace(one, grown);
     one.seconds.push_back(step.seconds);
     one.parts = one.parts + step.parts;

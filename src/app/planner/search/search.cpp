@@ -73,7 +73,7 @@ class Search {
     for (int times = 0; times < 2 && ranked_.empty(); ++times) {
       most_work_ = work_ + kMostWork;
       for (auto next = next_few(); !next.empty(); next = next_few()) look(next);
-      judge_long_ones();
+      if (ranked_.empty()) judge_long_ones(long_);
     }
     for (const bool cad : {false, true}) compare(cad);
     if (ranked_.empty()) visit_by_memory();
@@ -176,18 +176,36 @@ class Search {
     return best_ * (group.work < kCheapWork ? kDoubtOfCheap : kDoubt);
   }
 
-  /// The next ones to look at, none when the best is known or there is no time left.
+  /// The next ones to look at, none when the best is known or there is no time left: the best so
+  /// far of each kind, so that one is soon simulated, which excludes others; and those that promise
+  /// more than what is known of them says.
   std::vector<Group*> next_few() {
     std::vector<Group*> few;
     const std::map<Kind, double> ratios = least_ratios(groups_);
     double work = work_;
-    while (few.size() < kAtOnce && work < most_work_) {
-      Group* next = next_to_look_at(few, work, ratios);
-      if (next == nullptr) break;
+    const auto add = [&](Group* next) {
+      if (next == nullptr) return false;
       if (next->looks == 0) work += next->work;
       few.push_back(next);
+      return true;
+    };
+    if (work < most_work_) {
+      for (const bool cad : {true, false}) add(best_estimated(cad));
+    }
+    while (few.size() < kAtOnce && work < most_work_) {
+      if (!add(next_to_look_at(few, work, ratios))) break;
     }
     return few;
+  }
+
+  Group* best_estimated(bool cad) {
+    Group* best = nullptr;
+    for (Group& group : groups_) {
+      if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
+      if (group.expected >= most_of(group)) continue;
+      if (best == nullptr || group.expected < best->expected) best = &group;
+    }
+    return best;
   }
 
   /// At first those whose samples take least work, as bounds say little of messages, of all
@@ -241,6 +259,10 @@ class Search {
       if (next == nullptr || (work_ >= most_work_ && !std::isinf(best_))) break;
       work_ < most_work_ || next->looks == 0 ? look({&next, 1}) : judge(*next);
     }
+    std::vector<Group*> others;
+    std::ranges::copy_if(long_, std::back_inserter(others),
+                         [&](const Group* group) { return group->disaggregates() == cad; });
+    if (std::isinf(best_)) judge_long_ones(others);
     best_ = std::min(overall, best_);
   }
 
@@ -280,14 +302,14 @@ class Search {
 
   /// Where there was no time for any, the one that takes least of those that no other is likely to
   /// beat, or of all that fit.
-  void judge_long_ones() {
-    const auto least = std::ranges::min_element(long_, {}, &Group::expected);
-    if (least == long_.end()) return;
+  void judge_long_ones(std::vector<Group*> groups) {
+    const auto least = std::ranges::min_element(groups, {}, &Group::expected);
+    if (least == groups.end()) return;
     const double most = (*least)->expected * kDoubtOfCheap;
-    std::ranges::stable_sort(long_, {}, [&](const Group* group) {
+    std::ranges::stable_sort(groups, {}, [&](const Group* group) {
       return std::pair(group->expected > most, group->work);
     });
-    for (std::size_t i = 0; i < long_.size() && ranked_.empty(); ++i) judge(*long_[i]);
+    for (std::size_t i = 0; i < groups.size() && std::isinf(best_); ++i) judge(*groups[i]);
   }
 
   /// Of the variants with equal shards the first that fits: more recomputation is only slower.

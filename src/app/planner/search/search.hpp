@@ -93,8 +93,8 @@ Choice search_layout(const config::Experiment& experiment, const data::Corpus& c
                      const config::Machine& machine, bool progress = false);
 
 /// Work for a search: entries of plans and operations of clocks, so that it ends at the same place
-/// on every host; about 25 s of a core.
-inline constexpr double kMostWork = 9e7;
+/// on every host; about 35 s of a core.
+inline constexpr double kMostWork = 13e7;
 /// And for the best with cad, or without, where none was worth it.
 inline constexpr double kWorkToCompare = 2e7;
 /// And for more steps than one.
