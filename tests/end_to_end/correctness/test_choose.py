@@ -29,7 +29,7 @@ def test_the_question_is_answered_with_progress_beside_it():
     assert "predicted for machine h100 (inputs/machines/h100.yaml)" in found.out
     assert "cad is " in found.out
     assert "fits in 79 GiB" in found.out
-    assert re.search(r"^layout +1/\d+  data ", found.err, re.MULTILINE)
+    assert re.search(r"^layout +\d+/\d+  data ", found.err, re.MULTILINE)
     assert not re.search(r"^layout ", found.out, re.MULTILINE)
 
 

@@ -124,9 +124,8 @@ std::string answer_text(const Advice& advice) {
   if (first.utilization > 0) text += fmt::format(", MFU {:.0f} %", 100 * first.utilization);
   text += ".";
   if (untried == 0) return text;
-  return text + fmt::format(
-                    " The search ran out of time: one of {} that were not simulated may be faster.",
-                    counted(untried, "layout"));
+  return text + fmt::format(" The search ran out of time: {} not simulated may be faster.",
+                            counted(untried, "layout"));
 }
 
 std::string cad_text(const Advice& advice) {
