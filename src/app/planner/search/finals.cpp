@@ -22,7 +22,7 @@
 namespace cadenza::app {
 namespace {
 
-constexpr std::size_t kOfAKind = 16;  ///< finalists with cad, and without
+constexpr std::size_t kOfAKind = 32;  ///< finalists with cad, and without
 constexpr double kNear = 1.5;         ///< times the best of its kind in one step: a finalist
 constexpr double kSure = 0.014;       ///< half of the interval of a ratio
 constexpr std::size_t kMostSteps = 128;
@@ -109,14 +109,16 @@ class Contest {
     }
   }
 
-  /// One of a kind there always is. Others enter as long as a first round takes no more than a
-  /// quarter of the work, and there is work left for the steps that they have to make up.
+  /// One of a kind there always is. Others enter, of equal plans one, as long as a first round
+  /// takes no more than a quarter of the work, and there is work left for the steps that they have
+  /// to make up.
   bool has_room_for(const Judged& next) const {
     std::size_t entered = 0, steps = kRound;
     double best = next.seconds;
     for (const Finalist& one : all_) {
       steps = std::max(steps, one.seconds.size());
       if (one.too_large() || one.cad() != disaggregates(next.candidate)) continue;
+      if (one.judged.plans == next.plans) return false;
       best = std::min(best, one.judged.seconds);
       ++entered;
     }
@@ -269,7 +271,12 @@ class Contest {
         found.ranked.push_back(mean_of(one, rival, mean_of(rival, first, first.mean()).seconds));
       }
     }
-    for (Judged one : reserve_) {
+    // Where cad has nothing to move it is as fast as what keeps attention in place, which is
+    // simpler.
+    std::ranges::stable_sort(found.ranked, {}, [](const Judged& one) {
+      return one.seconds * (disaggregates(one.candidate) ? kWorthIt : 1.0);
+    });
+    for (Judged one : reserve_) {  // of whom one step says too little to stand before others
       if (one.outcome != Outcome::simulated) continue;
       rescale(one, one.seconds * first.mean() / first.judged.seconds);
       found.ranked.push_back(one);
@@ -277,11 +284,6 @@ class Contest {
     const double flops =
         first.model_flops / static_cast<double>(first.seconds.size()) / first.judged.model_flops;
     for (Judged& one : found.ranked) one.model_flops *= flops;
-    // Where cad has nothing to move it is as fast as what keeps attention in place, which is
-    // simpler.
-    std::ranges::stable_sort(found.ranked, {}, [](const Judged& one) {
-      return one.seconds * (disaggregates(one.candidate) ? kWorthIt : 1.0);
-    });
     return found;
   }
 

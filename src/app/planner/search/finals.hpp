@@ -33,8 +33,8 @@ double half_of_mean(std::span<const double> seconds);
 
 struct Finals {
   /// Best first, all by the mean of the steps of the first one: who was given up earlier by those
-  /// that it shares with the best of its kind, who was no finalist by one step. At the tolerance
-  /// that a run would use. Empty where no finalist is left.
+  /// that it shares with the best of its kind. Then who was no finalist, by one step. At the
+  /// tolerance that a run would use. Empty where no finalist is left.
   std::vector<Judged> ranked;
   std::vector<Judged> too_large;  ///< in a step after the first
   std::optional<StepRatio> cad;   ///< the best without cad over the best with it
