@@ -109,22 +109,23 @@ class Contest {
     }
   }
 
-  /// One of a kind there always is. Others enter, of equal plans one, as long as a first round
-  /// takes no more than a quarter of the work, and there is work left for the steps that they have
-  /// to make up.
+  /// One of a kind there always is. Others enter, of equal plans one, as long as a first round of
+  /// the kind takes no more than a quarter of the work, and there is work left for the steps that
+  /// they have to make up.
   bool has_room_for(const Judged& next) const {
     std::size_t entered = 0, steps = kRound;
-    double best = next.seconds;
+    double best = next.seconds, work = next.work;
     for (const Finalist& one : all_) {
       steps = std::max(steps, one.seconds.size());
       if (one.too_large() || one.cad() != disaggregates(next.candidate)) continue;
       if (one.judged.plans == next.plans) return false;
       best = std::min(best, one.judged.seconds);
+      if (!one.out()) work += one.judged.work;
       ++entered;
     }
     if (entered == 0) return true;
-    const double round = static_cast<double>(kRound) * (work_of_step() + next.work);
-    return entered < kOfAKind && next.seconds <= kNear * best && round <= kWorkToDecide / 4 &&
+    return entered < kOfAKind && next.seconds <= kNear * best &&
+           static_cast<double>(kRound) * work <= kWorkToDecide / 4 &&
            work_ + static_cast<double>(steps) * next.work <= kWorkToDecide;
   }
 
@@ -182,10 +183,11 @@ class Contest {
   /// its plans that need less, and the reserve.
   /// @param grown  bytes, since it was last known to fit
   void replace(Finalist& large, std::int64_t grown) {
+    const bool was_best = best_of(large.cad()) == &large;
     large.judged.outcome = Outcome::too_large;
     large.judged.fullest += fmt::format(", in step {}", large.seconds.size());
     for (Finalist& other : all_) {
-      if (other.cad() == large.cad()) other.given_up = false;
+      if (was_best && other.cad() == large.cad()) other.given_up = false;
     }
     std::ranges::copy_if(leaner_, std::back_inserter(reserve_), [&](Judged one) {
       one.bytes += grown;
