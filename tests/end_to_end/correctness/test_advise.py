@@ -49,9 +49,9 @@ def seconds(folder, row, steps, *more):
 
 
 def best_of(found, cad):
-    rows = [row for row in found["search"] if row["status"] == "simulated"]
-    return min((row for row in rows if row["placement"].startswith("cad") == cad),
-               key=lambda row: row["seconds"])
+    """Those over several steps stand before those of one step, of which each says too little."""
+    return next(row for row in found["search"]
+                if row["status"] == "simulated" and row["placement"].startswith("cad") == cad)
 
 
 def test_the_first_scenario_is_what_the_search_says(answer):
