@@ -203,6 +203,9 @@ class Search {
     for (Group& group : groups_) {
       if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
       if (group.expected >= most_of(group)) continue;
+      // What is much work waits until others have been looked at.
+      const bool early = work_ < most_work_ - kMostWork / 2;
+      if (early && group.work > kMostWork / 64) continue;
       if (best == nullptr || group.expected < best->expected) best = &group;
     }
     return best;
