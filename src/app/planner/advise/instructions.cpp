@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/planner/all_cores.hpp"
+#include "app/planner/predict/forecast.hpp"
 #include "app/planner/predict/steps.hpp"
 #include "app/planner/search/candidates.hpp"
 
@@ -91,7 +92,7 @@ class Instructor {
   double seconds_of(const Candidate& candidate, int steps) const {
     const config::Experiment e = candidate.to_run(given_);
     Steps simulated(e, data::Packer(corpus_, e), machine_);
-    const std::int64_t limit = e.run.memory > 0 ? e.run.memory : machine_.memory;
+    const std::int64_t limit = memory_of_rank(e, machine_);
     double seconds = 0;
     for (int step = 0; step < steps; ++step) {
       const SimulatedStep one = simulated.run(step);

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "app/planner/all_cores.hpp"
+#include "app/planner/predict/forecast.hpp"
 #include "app/planner/predict/steps.hpp"
 #include "app/planner/search/finals.hpp"
 #include "cadenza/base/at.hpp"
@@ -111,7 +112,7 @@ void simulate(Task& task, const config::Experiment& given, const config::Machine
   const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
   const StretchedCorpus stretched(*corpus, task.change->stretch, e.data.max_document);
   Steps simulated(e, data::Packer(stretched, e), machine);
-  const std::int64_t limit = e.run.memory > 0 ? e.run.memory : machine.memory;
+  const std::int64_t limit = memory_of_rank(e, machine);
   for (int step = 0; step < steps; ++step) {
     const SimulatedStep one = simulated.run(step);
     task.seconds.push_back(one.result.seconds);

@@ -3,11 +3,13 @@
 // should take.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/plan/report.hpp"
@@ -15,6 +17,11 @@
 #include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
+
+/// Bytes of a rank: run.memory where that is given, else the machine's; 0: not known.
+inline std::int64_t memory_of_rank(const config::Experiment& e, const config::Machine& machine) {
+  return e.run.memory > 0 ? e.run.memory : machine.memory;
+}
 
 struct Forecast {
   std::vector<program::TickPlans> tick_plans;

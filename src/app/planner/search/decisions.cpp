@@ -91,7 +91,7 @@ class Overlaps {
   Overlap choose(std::string& reason) {
     reason = obstacle(e_);
     if (!reason.empty()) return Overlap::none;
-    const std::int64_t limit = e_.run.memory > 0 ? e_.run.memory : machine_.memory;
+    const std::int64_t limit = memory_of_rank(e_, machine_);
     if (limit > 0 && trial(Overlap::ping_pong).bytes() > limit &&
         trial(Overlap::none).bytes() <= limit) {
       reason = "ping_pong does not fit into memory";

@@ -88,7 +88,7 @@ class Contest {
                         std::ranges::count_if(all_, std::not_fn(&Finalist::out)), step));
       for (auto late = behind(step); !late.empty(); late = behind(step)) advance(late);
       if ((step + 1) % kRound != 0) continue;
-      for (const bool cad : {true, false}) give_up_slower(cad);
+      give_up_slower();
       save_work(step + 1);
       if (known()) break;
     }
@@ -208,20 +208,22 @@ class Contest {
     return best;
   }
 
-  /// Those of a kind that still compete with its best, and how much longer they take.
-  std::vector<std::pair<StepRatio, Finalist*>> rivals(bool cad) {
-    const Finalist* best = best_of(cad);
+  /// Those that still compete with the best of their kind, and how much longer they take.
+  std::vector<std::pair<StepRatio, Finalist*>> rivals() {
     std::vector<std::pair<StepRatio, Finalist*>> found;
-    for (Finalist& one : all_) {
-      if (one.out() || &one == best || one.cad() != cad) continue;
-      found.emplace_back(ratio_of(one.seconds, best->seconds), &one);
+    for (const bool cad : {true, false}) {
+      const Finalist* best = best_of(cad);
+      for (Finalist& one : all_) {
+        if (one.out() || &one == best || one.cad() != cad) continue;
+        found.emplace_back(ratio_of(one.seconds, best->seconds), &one);
+      }
     }
     return found;
   }
 
   /// Who is slower for sure.
-  void give_up_slower(bool cad) {
-    for (const auto& [ratio, one] : rivals(cad)) {
+  void give_up_slower() {
+    for (const auto& [ratio, one] : rivals()) {
       const bool sure = one->seconds.size() >= 2 * kRound &&
                         ratio.value - kSurely * (ratio.value - ratio.low) > 1;
       if (sure) one->given_up = true;
@@ -232,8 +234,7 @@ class Contest {
   /// no more than half of the work that is left.
   void save_work(std::size_t steps) {
     if (!std::has_single_bit(steps)) return;
-    std::vector<std::pair<StepRatio, Finalist*>> all = rivals(true);
-    std::ranges::copy(rivals(false), std::back_inserter(all));
+    std::vector<std::pair<StepRatio, Finalist*>> all = rivals();
     std::ranges::stable_sort(all, {}, [](const auto& rival) { return -rival.first.value; });
     for (const auto& [ratio, one] : all) {
       const double again = static_cast<double>(steps) * work_of_step();
@@ -246,8 +247,7 @@ class Contest {
   bool known() {
     const Finalist *with = best_of(true), *without = best_of(false);
     if (with == nullptr || without == nullptr) return true;
-    std::vector<std::pair<StepRatio, Finalist*>> all = rivals(true);
-    std::ranges::copy(rivals(false), std::back_inserter(all));
+    std::vector<std::pair<StepRatio, Finalist*>> all = rivals();
     all.emplace_back(ratio_of(without->seconds, with->seconds), nullptr);
     return std::ranges::all_of(all, [](const auto& rival) {
       const StepRatio& ratio = rival.first;

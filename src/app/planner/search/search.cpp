@@ -61,7 +61,7 @@ class Search {
         machine_(machine),
         corpus_(corpus),
         step_(given_, corpus, machine),
-        room_(given_, run.run.memory > 0 ? run.run.memory : machine.memory),
+        room_(given_, memory_of_rank(run, machine)),
         groups_(list_groups(given_, step_, room_)) {
     settle_tolerance();
     progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
@@ -324,8 +324,7 @@ class Search {
       if (mine || variant.outcome == Outcome::too_large) continue;
       room_.measure(variant);
       mine = room_.has(variant) && (look_at(variant), room_.has(variant));
-      if (mine) continue;
-      variant.outcome = Outcome::too_large;
+      if (!mine) variant.outcome = Outcome::too_large;
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "app/planner/predict/forecast.hpp"
 #include "app/planner/simulate/simulation.hpp"
 #include "app/planner/step_report.hpp"
 #include "cadenza/base/text.hpp"
@@ -84,7 +85,7 @@ MemoryVerdict judge_memory(const Simulation& simulation, const SimulatedStep& st
   const config::Experiment& e = simulation.experiment();
   MemoryVerdict verdict;
   verdict.sharded = sharded_text(e.parallel);
-  verdict.limit = e.run.memory > 0 ? e.run.memory : simulation.machine().memory;
+  verdict.limit = memory_of_rank(e, simulation.machine());
   const std::size_t fullest = step.fullest();
   for (const exec::MemoryEstimate& memory : step.memory) {
     verdict.mean += memory.total() / std::ssize(step.memory);
