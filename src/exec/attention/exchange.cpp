@@ -78,10 +78,10 @@ void AttentionExchange<Real>::bind(const std::vector<const program::TickPlans*>&
            planned.element_bytes, planned.accumulator_bytes, sizeof(Real), sizeof(Sum));
     }
     bindings_.push_back(exec::bind(*plans, pool_.rank(), align));
-    needs.add(bindings_.back(), copies);
+    needs.add(bindings_.back());
   }
   // finish() completed all messages of the previous step, so nobody reads what grows here.
-  workspace_.grow(needs.query_rows, needs.key_rows, needs.copies);
+  workspace_.grow(needs.query_rows, needs.key_rows, needs.copies(copies));
   buffer_.grow(needs.message_bytes);
   bind_tasks();
   index_.bind(tick_plans, copies, keeps_patterns);

@@ -251,11 +251,11 @@ std::int64_t workspace_bytes(const AttentionShape& shape, std::int64_t query_row
   return query_rows * queries + key_rows * keys;
 }
 
-void ExchangeNeeds::add(const Binding& binding, std::int64_t kept) {
+void ExchangeNeeds::add(const Binding& binding) {
   query_rows = std::max(query_rows, binding.query_rows);
   key_rows = std::max(key_rows, binding.key_rows);
   message_bytes = std::max(message_bytes, binding.message_bytes);
-  if (binding.keeps_inputs) copies = kept;
+  keeps_inputs = keeps_inputs || binding.keeps_inputs;
   stages = std::max({stages, binding.forward.size(), binding.backward.size()});
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/memory.hpp"
 #include "cadenza/base/text.hpp"
@@ -23,22 +24,38 @@
 namespace cadenza::exec {
 namespace {
 
-/// Adds what one exchange (one half of ping-pong) grows to over the ticks of a step.
-void add_exchange(std::span<const program::TickPlans> tick_plans, Rank in_pool, int half, int align,
-                  int copies, MemoryEstimate& memory, std::int64_t& rows) {
-  const AttentionShape& shape = tick_plans.front().forward.workload.shape;
-  ExchangeNeeds needs;
+/// What one exchange (one half of ping-pong) grows to over the ticks of a step.
+struct HalfNeeds {
+  ExchangeNeeds exchange;
   IndexNeeds index;
+  std::int64_t rows = 0;
+};
+/// By half.
+using PlanNeeds = std::vector<HalfNeeds>;
+
+PlanNeeds needs_of_plans(std::span<const program::TickPlans> tick_plans,
+                         const program::StepShape& step_shape, Rank in_pool) {
+  PlanNeeds needs(static_cast<std::size_t>(step_shape.halves));
   for (const program::TickPlans& tick : tick_plans) {
-    if (tick.half != half) continue;
-    index.add(tick, in_pool);
-    const Binding binding = bind(tick, in_pool, align);
-    needs.add(binding, copies);
-    rows = std::max(rows, binding.home.rows());
+    HalfNeeds& half = needs[at(tick.half)];
+    half.index.add(tick, in_pool);
+    const Binding binding = bind(tick, in_pool, step_shape.layout.tensor());
+    half.exchange.add(binding);
+    half.rows = std::max(half.rows, binding.home.rows());
   }
-  memory.attention += workspace_bytes(shape, needs.query_rows, needs.key_rows, needs.copies);
-  memory.attention += index.working + index.kept * copies;
-  memory.communication += needs.message_bytes;
+  return needs;
+}
+
+/// @param layers  layers x activation buffers: copies of what plans keep on servers
+void add_exchanges(const PlanNeeds& needs, const AttentionShape& shape, std::int64_t layers,
+                   MemoryEstimate& memory) {
+  for (const HalfNeeds& half : needs) {
+    const ExchangeNeeds& exchange = half.exchange;
+    memory.attention += workspace_bytes(shape, exchange.query_rows, exchange.key_rows,
+                                        exchange.copies(layers));
+    memory.attention += half.index.working + half.index.kept * layers;
+    memory.communication += exchange.message_bytes;
+  }
 }
 
 std::int64_t rotation_bytes(const config::Experiment& e) {
@@ -253,25 +270,49 @@ MemoryEstimate larger_of_each(const MemoryEstimate& a, const MemoryEstimate& b) 
   return most;
 }
 
-MemoryEstimate estimate_memory(const config::Experiment& e, const program::StepShape& step_shape,
-                               const program::Program& program,
-                               std::span<const program::TickPlans> tick_plans) {
+namespace {
+
+MemoryEstimate memory_of_rank(const config::Experiment& e, const program::StepShape& step_shape,
+                              const program::Program& program,
+                              std::span<const program::TickPlans> tick_plans,
+                              const PlanNeeds& needs) {
   const program::Layout& layout = step_shape.layout;
   MemoryEstimate memory;
-  std::int64_t rows = 0;
-  const int copies = program.buffers * step_shape.layers_of_rank(program.rank);
-  for (int half = 0; half < step_shape.halves; ++half) {
-    add_exchange(tick_plans, layout.in_pool(program.rank), half, layout.tensor(), copies, memory,
-                 rows);
-  }
+  add_exchanges(needs, tick_plans.front().forward.workload.shape,
+                program.buffers * step_shape.layers_of_rank(program.rank), memory);
   memory.attention += rotation_bytes(e);
   if (uses_nccl(e)) memory.nccl = nccl_bytes(step_shape, program.rank, tick_plans);
   memory.communication += memory.nccl;
   if (!layout.trains(program.rank)) return memory;
   const int stage = layout.coordinates(program.rank).pipeline;
+  const std::int64_t rows = std::ranges::max(needs, {}, &HalfNeeds::rows).rows;
   add_trainer(e, step_shape, program, program::stream_buffers_of_stage(step_shape, stage).total(),
               std::max(rows, usual_rows(e)), memory);
   return memory;
+}
+
+}  // namespace
+
+std::vector<MemoryEstimate> estimate_memory(const config::Experiment& experiment,
+                                            const program::StepShape& step_shape,
+                                            std::span<const program::Program> programs,
+                                            std::span<const program::TickPlans> tick_plans) {
+  std::map<Rank, PlanNeeds> needs;  // of a rank in its pool: alike in all pools
+  std::vector<MemoryEstimate> memory;
+  for (const program::Program& program : programs) {
+    const Rank in_pool = step_shape.layout.in_pool(program.rank);
+    const auto [mine, fresh] = needs.try_emplace(in_pool);
+    if (fresh) mine->second = needs_of_plans(tick_plans, step_shape, in_pool);
+    memory.push_back(memory_of_rank(experiment, step_shape, program, tick_plans, mine->second));
+  }
+  return memory;
+}
+
+MemoryEstimate estimate_memory(const config::Experiment& experiment,
+                               const program::StepShape& step_shape,
+                               const program::Program& program,
+                               std::span<const program::TickPlans> tick_plans) {
+  return estimate_memory(experiment, step_shape, {&program, 1}, tick_plans).front();
 }
 
 StageBuffers::Counts StageBuffers::of(const program::StepShape& step_shape, int stage) {

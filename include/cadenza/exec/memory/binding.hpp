@@ -111,11 +111,12 @@ struct ExchangeNeeds {
   std::int64_t query_rows = 0;
   std::int64_t key_rows = 0;
   std::int64_t message_bytes = 0;
-  std::int64_t copies = 1;  ///< of Q, K and V in the workspace
   std::size_t stages = 0;
-  /// @param kept  layers x activation buffers: copies of Q, K and V if the plan keeps them on
-  /// servers
-  void add(const Binding& binding, std::int64_t kept);
+  bool keeps_inputs = false;
+  void add(const Binding& binding);
+  /// Copies of Q, K and V in the workspace.
+  /// @param kept  layers x activation buffers
+  std::int64_t copies(std::int64_t kept) const { return keeps_inputs ? kept : 1; }
 };
 
 /// Binds the plans of one tick to one rank.

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/model/shape/part.hpp"
@@ -53,6 +54,11 @@ MemoryEstimate estimate_memory(const config::Experiment& experiment,
                                const program::StepShape& step_shape,
                                const program::Program& program,
                                std::span<const program::TickPlans> tick_plans);
+/// The same of many ranks whose pools have the same plans, such as the stages of a pipeline.
+std::vector<MemoryEstimate> estimate_memory(const config::Experiment& experiment,
+                                            const program::StepShape& step_shape,
+                                            std::span<const program::Program> programs,
+                                            std::span<const program::TickPlans> tick_plans);
 
 /// Returns an upper bound on what NCCL allocates on a rank's device for the pairs of ranks that
 /// meet in these plans. Pairs that meet in later steps add to it.

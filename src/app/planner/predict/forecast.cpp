@@ -52,9 +52,7 @@ Forecast prepare(const config::Experiment& experiment, const program::StepShape&
   Forecast step;
   step.tick_plans = std::move(tick_plans);
   step.programs = make_programs(step_shape, step.tick_plans, all_ranks);
-  for (const program::Program& program : step.programs) {
-    step.memory.push_back(exec::estimate_memory(experiment, step_shape, program, step.tick_plans));
-  }
+  step.memory = exec::estimate_memory(experiment, step_shape, step.programs, step.tick_plans);
   return step;
 }
 

@@ -211,12 +211,13 @@ exec::MemoryEstimate memory_of_plans(const Sample& sample,
   const config::Experiment& e = sample.experiment;
   const program::StepShape step_shape(e);
   const program::Layout& layout = step_shape.layout;
-  exec::MemoryEstimate most;
+  std::vector<program::Program> ranks;
   for (Rank rank = 0; rank < layout.trainers(); rank += layout.tensor()) {
     const int buffers = program::buffers_of_stage(step_shape, layout.coordinates(rank).pipeline);
-    const auto memory = exec::estimate_memory(e, step_shape, {rank, buffers, {}}, tick_plans);
-    if (memory.total() > most.total()) most = memory;
+    ranks.push_back({rank, buffers, {}});
   }
+  exec::MemoryEstimate most = std::ranges::max(
+      exec::estimate_memory(e, step_shape, ranks, tick_plans), {}, &exec::MemoryEstimate::total);
   most -= exec::least_memory(e);
   // A share of the moments depends on the number of ranks, and all else of them not on plans.
   most.parameters = most.gradients = most.optimizer = 0;
