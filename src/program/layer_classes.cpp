@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "program/layer_classes.hpp"
+#include "cadenza/program/layer_classes.hpp"
 
 #include <algorithm>
 #include <array>

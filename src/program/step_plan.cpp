@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/plan/validate.hpp"
 #include "cadenza/program/operation_work.hpp"
-#include "program/layer_classes.hpp"
 #include "program/stream_order.hpp"
 
 namespace cadenza::program {
@@ -91,29 +91,43 @@ std::vector<TickPlans> plan_tick(const config::Attention& attention, const plan:
   return tick_plans;
 }
 
-std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
-                                  const config::Machine& machine, const SparseEstimate& shown,
-                                  const std::vector<std::int64_t>& reused) {
-  const StepShape step_shape(experiment);
-  const cost::Pool pool = planning_pool(experiment, machine, step_shape.layout);
-  const std::vector<std::int64_t> lengths = batch.lengths();
-  const SparseEstimate estimate = shown.empty() ? estimate_of_budgets(experiment, lengths) : shown;
-  const std::vector<LayerClass> classes = layer_classes(experiment, lengths, estimate);
+TickPlanner::TickPlanner(const config::Experiment& experiment, const data::Batch& batch,
+                         const config::Machine& machine, const SparseEstimate& shown,
+                         const std::vector<std::int64_t>& reused)
+    : experiment_(experiment),
+      batch_(batch),
+      step_shape_(experiment),
+      pool_(planning_pool(experiment, machine, step_shape_.layout)),
+      ticks_(step_shape_.ticks()),
+      estimate_(shown.empty() ? estimate_of_budgets(experiment, batch.lengths()) : shown),
+      classes_(layer_classes(experiment, batch.lengths(), estimate_)),
+      reused_(reused) {}
+
+std::vector<TickPlans> TickPlanner::plan(std::size_t tick) const {
+  const auto groups = occupants(step_shape_.layout, batch_, ticks_[tick]);
+  const std::vector<int> first = first_documents(groups);
+  const plan::Workload whole = make_workload(experiment_, step_shape_.layout, groups);
   std::vector<TickPlans> plans;
-  for (const Tick& tick : step_shape.ticks()) {
-    const auto groups = occupants(step_shape.layout, batch, tick);
-    const std::vector<int> first = first_documents(groups);
-    const plan::Workload whole = make_workload(experiment, step_shape.layout, groups);
-    for (const LayerClass& each : classes) {
-      plan::Workload workload = whole;
-      workload.layers = each.layers;
-      if (each.dense) workload.sparse = {};
-      workload.reused = reused;
-      plan::weigh(workload, estimate);
-      for (TickPlans& half : plan_tick(experiment.attention, workload, first, pool)) {
-        plans.push_back(std::move(half));
-      }
+  for (const LayerClass& each : classes_) {
+    plan::Workload workload = whole;
+    workload.layers = each.layers;
+    if (each.dense) workload.sparse = {};
+    workload.reused = reused_;
+    plan::weigh(workload, estimate_);
+    for (TickPlans& half : plan_tick(experiment_.attention, workload, first, pool_)) {
+      plans.push_back(std::move(half));
     }
+  }
+  return plans;
+}
+
+std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const data::Batch& batch,
+                                  const config::Machine& machine, const SparseEstimate& estimate,
+                                  const std::vector<std::int64_t>& reused) {
+  const TickPlanner planner(experiment, batch, machine, estimate, reused);
+  std::vector<TickPlans> plans;
+  for (std::size_t tick = 0; tick < planner.ticks(); ++tick) {
+    std::ranges::move(planner.plan(tick), std::back_inserter(plans));
   }
   return plans;
 }

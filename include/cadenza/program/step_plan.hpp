@@ -12,6 +12,7 @@
 #include "cadenza/config/machine.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/plan/placement.hpp"
+#include "cadenza/program/layer_classes.hpp"
 #include "cadenza/program/program.hpp"
 
 namespace cadenza::program {
@@ -69,6 +70,28 @@ std::vector<TickPlans> plan_ticks(const config::Experiment& experiment, const da
                                   const config::Machine& machine = {},
                                   const SparseEstimate& estimate = {},
                                   const std::vector<std::int64_t>& reused = {});
+
+/// Plans the ticks of a step one by one, for those who plan on several threads or need only some.
+class TickPlanner {
+ public:
+  /// @param experiment, batch, reused  as plan_step(); they have to outlive this
+  TickPlanner(const config::Experiment& experiment, const data::Batch& batch,
+              const config::Machine& machine, const SparseEstimate& estimate = {},
+              const std::vector<std::int64_t>& reused = {});
+  std::size_t ticks() const { return ticks_.size(); }
+  /// The part of plan_ticks() that is of a tick. Pure and thread-safe.
+  std::vector<TickPlans> plan(std::size_t tick) const;
+
+ private:
+  const config::Experiment& experiment_;
+  const data::Batch& batch_;
+  StepShape step_shape_;
+  cost::Pool pool_;
+  std::vector<Tick> ticks_;
+  SparseEstimate estimate_;
+  std::vector<LayerClass> classes_;
+  std::vector<std::int64_t> reused_;
+};
 
 /// The plans of one tick: one, or two halves in ping-pong.
 /// @param first_document  by context group: TickPlans::first_document

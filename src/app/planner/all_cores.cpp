@@ -26,9 +26,10 @@ void on_all_cores(std::size_t count, const std::function<void(std::size_t)>& wor
     }
   };
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::jthread> others;
     const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    for (std::size_t i = 0; i < std::min(cores, count); ++i) threads.emplace_back(run);
+    for (std::size_t i = 1; i < std::min(cores, count); ++i) others.emplace_back(run);
+    run();
   }
   if (error) std::rethrow_exception(error);
 }

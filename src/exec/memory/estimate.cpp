@@ -112,11 +112,13 @@ StoredElements stored_elements(const program::StepShape& step_shape,
 }
 
 void add_trainer(const config::Experiment& e, const program::StepShape& step_shape,
-                 const program::Program& program, int streams, std::int64_t rows,
+                 const program::Program& program, std::int64_t rows, StageHoldings& stages,
                  MemoryEstimate& memory) {
   const program::Layout& layout = step_shape.layout;
   const model::ModelPart part = model_part(e, layout, program.rank);
-  const model::ParameterTable table = model::make_parameter_table(e.model, part);
+  const model::ParameterTable& table = stages.parameters(e.model, part);
+  const int streams =
+      stages.buffers(step_shape, layout.coordinates(program.rank).pipeline).streams;
   const int replicas = layout.data() * layout.context();
   const std::int64_t sum = config::element_bytes(e.run.dtype).accumulator;
   const config::Software& software = e.cluster.software;
@@ -275,7 +277,7 @@ namespace {
 MemoryEstimate memory_of_rank(const config::Experiment& e, const program::StepShape& step_shape,
                               const program::Program& program,
                               std::span<const program::TickPlans> tick_plans,
-                              const PlanNeeds& needs) {
+                              const PlanNeeds& needs, StageHoldings& stages) {
   const program::Layout& layout = step_shape.layout;
   MemoryEstimate memory;
   add_exchanges(needs, tick_plans.front().forward.workload.shape,
@@ -284,10 +286,8 @@ MemoryEstimate memory_of_rank(const config::Experiment& e, const program::StepSh
   if (uses_nccl(e)) memory.nccl = nccl_bytes(step_shape, program.rank, tick_plans);
   memory.communication += memory.nccl;
   if (!layout.trains(program.rank)) return memory;
-  const int stage = layout.coordinates(program.rank).pipeline;
   const std::int64_t rows = std::ranges::max(needs, {}, &HalfNeeds::rows).rows;
-  add_trainer(e, step_shape, program, program::stream_buffers_of_stage(step_shape, stage).total(),
-              std::max(rows, usual_rows(e)), memory);
+  add_trainer(e, step_shape, program, std::max(rows, usual_rows(e)), stages, memory);
   return memory;
 }
 
@@ -297,13 +297,15 @@ std::vector<MemoryEstimate> estimate_memory(const config::Experiment& experiment
                                             const program::StepShape& step_shape,
                                             std::span<const program::Program> programs,
                                             std::span<const program::TickPlans> tick_plans) {
+  StageHoldings stages;
   std::map<Rank, PlanNeeds> needs;  // of a rank in its pool: alike in all pools
   std::vector<MemoryEstimate> memory;
   for (const program::Program& program : programs) {
     const Rank in_pool = step_shape.layout.in_pool(program.rank);
     const auto [mine, fresh] = needs.try_emplace(in_pool);
     if (fresh) mine->second = needs_of_plans(tick_plans, step_shape, in_pool);
-    memory.push_back(memory_of_rank(experiment, step_shape, program, tick_plans, mine->second));
+    memory.push_back(
+        memory_of_rank(experiment, step_shape, program, tick_plans, mine->second, stages));
   }
   return memory;
 }
@@ -315,16 +317,16 @@ MemoryEstimate estimate_memory(const config::Experiment& experiment,
   return estimate_memory(experiment, step_shape, {&program, 1}, tick_plans).front();
 }
 
-StageBuffers::Counts StageBuffers::of(const program::StepShape& step_shape, int stage) {
+StageHoldings::Counts StageHoldings::buffers(const program::StepShape& step_shape, int stage) {
   const program::PipelineShape& shape = step_shape.pipeline;
-  const Key key{shape.stages,
-                shape.chunks,
-                shape.microbatches,
-                step_shape.layout.pools_stages() ? 1 : 0,
-                step_shape.evaluates ? 1 : 0,
-                stage};
+  const std::array key{shape.stages,
+                       shape.chunks,
+                       shape.microbatches,
+                       step_shape.layout.pools_stages() ? 1 : 0,
+                       step_shape.evaluates ? 1 : 0,
+                       stage};
   const std::lock_guard lock(mutex_);
-  const auto [found, fresh] = known_.try_emplace(key);
+  const auto [found, fresh] = buffers_.try_emplace(key);
   if (fresh) {
     found->second = {program::buffers_of_stage(step_shape, stage),
                      program::stream_buffers_of_stage(step_shape, stage).total()};
@@ -332,16 +334,25 @@ StageBuffers::Counts StageBuffers::of(const program::StepShape& step_shape, int 
   return found->second;
 }
 
+const model::ParameterTable& StageHoldings::parameters(const config::Model& model,
+                                                       const model::ModelPart& part) {
+  const std::array key{static_cast<int>(part.layers()), part.embedding ? 1 : 0, part.head ? 1 : 0, part.tensor_rank,
+                       part.tensor_size};
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] = parameters_.try_emplace(key);
+  if (fresh) found->second = model::make_parameter_table(model, part);
+  return found->second;
+}
+
 namespace {
 
 MemoryEstimate least_memory_of(const config::Experiment& e, const program::StepShape& step_shape,
-                               Rank trainer, StageBuffers& buffers) {
+                               Rank trainer, StageHoldings& stages) {
   const int stage = step_shape.layout.coordinates(trainer).pipeline;
-  const StageBuffers::Counts counts = buffers.of(step_shape, stage);
   MemoryEstimate memory;
   memory.attention = rotation_bytes(e);
-  add_trainer(e, step_shape, {trainer, counts.microbatches, {}}, counts.streams, usual_rows(e),
-              memory);
+  add_trainer(e, step_shape, {trainer, stages.buffers(step_shape, stage).microbatches, {}},
+              usual_rows(e), stages, memory);
   return memory;
 }
 
@@ -349,16 +360,16 @@ MemoryEstimate least_memory_of(const config::Experiment& e, const program::StepS
 
 MemoryEstimate least_memory(const config::Experiment& e, const program::StepShape& step_shape,
                             Rank trainer) {
-  StageBuffers buffers;
-  return least_memory_of(e, step_shape, trainer, buffers);
+  StageHoldings stages;
+  return least_memory_of(e, step_shape, trainer, stages);
 }
 
 MemoryEstimate least_memory(const config::Experiment& e) {
-  StageBuffers buffers;
-  return least_memory(e, buffers);
+  StageHoldings stages;
+  return least_memory(e, stages);
 }
 
-MemoryEstimate least_memory(const config::Experiment& e, StageBuffers& buffers) {
+MemoryEstimate least_memory(const config::Experiment& e, StageHoldings& stages) {
   const program::StepShape step_shape(e);
   const int last = step_shape.layout.pipeline() - 1;
   MemoryEstimate most;
@@ -369,7 +380,7 @@ MemoryEstimate least_memory(const config::Experiment& e, StageBuffers& buffers) 
     if (mine <= layers && stage < last) continue;
     layers = std::max(layers, mine);
     const Rank trainer = step_shape.layout.rank({0, stage, 0, 0});
-    const MemoryEstimate memory = least_memory_of(e, step_shape, trainer, buffers);
+    const MemoryEstimate memory = least_memory_of(e, step_shape, trainer, stages);
     if (memory.total() > most.total()) most = memory;
   }
   return most;

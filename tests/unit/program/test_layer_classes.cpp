@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which layers follow plans of their own, and that a step's operations follow theirs.
-#include "program/layer_classes.hpp"
+#include "cadenza/program/layer_classes.hpp"
 
 #include <gmock/gmock.h>
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/model/shape/parameter_table.hpp"
 #include "cadenza/model/shape/part.hpp"
 #include "cadenza/program/program.hpp"
 
@@ -74,24 +75,27 @@ MemoryEstimate least_memory(const config::Experiment& experiment,
 /// The larger of the first and the last stage.
 MemoryEstimate least_memory(const config::Experiment& experiment);
 
-/// Buffers that a schedule takes, counted once for all layouts that have it. Several threads may
-/// ask.
-class StageBuffers {
+/// What stages of one model hold whatever their plans are, reckoned once for all layouts that agree
+/// in it. Several threads may ask.
+class StageHoldings {
  public:
   struct Counts {
     int microbatches = 0;  ///< whose activations are held (program::buffers_of_stage)
     int streams = 0;       ///< between stages (program::stream_buffers_of_stage)
   };
-  Counts of(const program::StepShape& step_shape, int stage);
+  Counts buffers(const program::StepShape& step_shape, int stage);
+  /// Its names are those of any stage that holds as much.
+  const model::ParameterTable& parameters(const config::Model& model,
+                                          const model::ModelPart& part);
 
  private:
-  using Key = std::array<int, 6>;  ///< all that a schedule depends on
   std::mutex mutex_;
-  std::map<Key, Counts> known_;
+  std::map<std::array<int, 6>, Counts> buffers_;  ///< by all that a schedule depends on
+  std::map<std::array<int, 5>, model::ParameterTable> parameters_;  ///< by the size of a part
 };
 
 /// The same, for many layouts.
-MemoryEstimate least_memory(const config::Experiment& experiment, StageBuffers& buffers);
+MemoryEstimate least_memory(const config::Experiment& experiment, StageHoldings& stages);
 
 /// Memory that a rank may use, and the source of this limit.
 struct MemoryLimit {

@@ -95,6 +95,19 @@ class StretchedCorpus : public data::Corpus {
   std::vector<std::int64_t> lengths_;
 };
 
+/// What is simulated of each candidate.
+struct Extent {
+  int steps = 1;
+  double share = 1;  ///< of a step's microbatches
+};
+
+/// Some steps or, where one is much work, a shorter one: scenarios are told by what they change.
+/// @param work  that a step of each takes
+Extent extent_of(double work) {
+  const double steps = kWorkOfScenarios / work;
+  return {std::clamp(static_cast<int>(steps), 1, kMostScenarioSteps), std::min(1.0, steps)};
+}
+
 /// One candidate in one scenario.
 struct Task {
   const Change* change;
@@ -103,9 +116,20 @@ struct Task {
   bool fits = true;
 };
 
+/// A step with that share of the microbatches of each pipeline, or as many as fill it twice.
+void shorten(config::Experiment& e, double share) {
+  const std::int64_t stages = e.parallel.pipeline;
+  const std::int64_t each = e.batch.microbatch * e.parallel.data;
+  const std::int64_t rounds = e.batch.tokens / each;
+  const auto wanted = static_cast<std::int64_t>(std::ceil(static_cast<double>(rounds) * share));
+  const std::int64_t fill = std::max(2 * stages, (wanted + stages - 1) / stages * stages);
+  e.batch.tokens = std::min(rounds, fill) * each;
+}
+
 void simulate(Task& task, const config::Experiment& given, const config::Machine& machine,
-              int steps) {
+              const Extent& extent) {
   config::Experiment e = task.candidate->candidate.to_run(given);
+  shorten(e, extent.share);
   if (e.data.max_document == 0) e.data.max_document = e.batch.microbatch;
   task.change->change(e);
   if (!makes_sense(e)) return;
@@ -113,7 +137,7 @@ void simulate(Task& task, const config::Experiment& given, const config::Machine
   const StretchedCorpus stretched(*corpus, task.change->stretch, e.data.max_document);
   Steps simulated(e, data::Packer(stretched, e), machine);
   const std::int64_t limit = memory_of_rank(e, machine);
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < extent.steps; ++step) {
     const SimulatedStep one = simulated.run(step);
     task.seconds.push_back(one.result.seconds);
     task.fits = task.fits && (limit == 0 || one.peak_bytes() <= limit);
@@ -179,11 +203,11 @@ std::vector<Scenario> scenarios_of(const config::Experiment& given, const config
       work += candidate->work;
     }
   }
-  const int steps = std::clamp(static_cast<int>(kWorkOfScenarios / work), 1, kMostScenarioSteps);
+  const Extent extent = extent_of(work);
   std::mutex mutex;
   int done = 0;
   on_all_cores(tasks.size(), [&](std::size_t i) {
-    simulate(tasks[i], given, machine, steps);
+    simulate(tasks[i], given, machine, extent);
     const std::lock_guard lock(mutex);
     show(++done, static_cast<int>(tasks.size()));
   });

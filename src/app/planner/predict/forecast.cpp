@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
+#include "app/planner/all_cores.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/program/operation_work.hpp"
@@ -47,6 +49,19 @@ std::vector<program::Program> make_programs(const program::StepShape& step_shape
   return programs;
 }
 
+std::vector<program::TickPlans> plan_on_all_cores(const config::Experiment& experiment,
+                                                  const data::Batch& batch,
+                                                  const config::Machine& machine,
+                                                  const SparseEstimate& estimate,
+                                                  const std::vector<std::int64_t>& reused) {
+  const program::TickPlanner planner(experiment, batch, machine, estimate, reused);
+  std::vector<std::vector<program::TickPlans>> ticks(planner.ticks());
+  on_all_cores(ticks.size(), [&](std::size_t tick) { ticks[tick] = planner.plan(tick); });
+  std::vector<program::TickPlans> plans;
+  for (auto& tick : ticks) std::ranges::move(tick, std::back_inserter(plans));
+  return plans;
+}
+
 Forecast prepare(const config::Experiment& experiment, const program::StepShape& step_shape,
                  std::vector<program::TickPlans> tick_plans, bool all_ranks) {
   Forecast step;
@@ -71,7 +86,7 @@ Forecast forecast(const config::Experiment& experiment, const program::StepShape
   const config::Experiment of_step = program::experiment_of_step(experiment, batch.step);
   Forecast step =
       prepare(experiment, step_shape,
-              program::plan_ticks(of_step, batch, costs.machine(), estimate, reused), all_ranks);
+              plan_on_all_cores(of_step, batch, costs.machine(), estimate, reused), all_ranks);
   advance(step, experiment, step_shape, costs, batch.step, observer);
   return step;
 }

@@ -40,6 +40,13 @@ std::vector<program::Program> make_programs(const program::StepShape& step_shape
                                             std::span<const program::TickPlans> tick_plans,
                                             bool all_ranks);
 
+/// program::plan_ticks() on all cores.
+std::vector<program::TickPlans> plan_on_all_cores(const config::Experiment& experiment,
+                                                  const data::Batch& batch,
+                                                  const config::Machine& machine,
+                                                  const SparseEstimate& estimate = {},
+                                                  const std::vector<std::int64_t>& reused = {});
+
 /// Plans and programs with their memory; the clock has not run yet.
 /// @param all_ranks  @see forecast
 Forecast prepare(const config::Experiment& experiment, const program::StepShape& step_shape,

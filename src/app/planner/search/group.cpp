@@ -7,21 +7,44 @@
 
 namespace cadenza::app {
 
-Kind kind_of(const Group& group) {
-  return {group.arrangement.attention.placement, group.arrangement.parallel.pipeline > 1};
+namespace {
+
+/// Sets, or lowers, what is known of a key.
+template <class Key>
+void lower(std::map<Key, double>& least, const Key& key, double ratio) {
+  const auto [known, fresh] = least.try_emplace(key, ratio);
+  if (!fresh) known->second = std::min(known->second, ratio);
 }
 
-std::map<Kind, double> least_ratios(std::span<const Group> groups) {
-  std::map<Kind, double> least;
+}  // namespace
+
+Ratios::Ratios(std::span<const Group> groups) {
   for (const Group& group : groups) {
     for (const Judged& variant : group.variants) {
       if (variant.expected == 0) continue;
       const double ratio = variant.expected / variant.bound;
-      const auto [known, fresh] = least.try_emplace(kind_of(group), ratio);
-      if (!fresh) known->second = std::min(known->second, ratio);
+      lower(of_kinds_, kind_of(group), ratio);
+      if (!group.disaggregates()) lower(of_layouts_, layout_of(group), ratio);
     }
   }
-  return least;
+}
+
+double Ratios::of(const Group& group) const {
+  if (const auto known = of_layouts_.find(layout_of(group));
+      known != of_layouts_.end() && !group.disaggregates()) {
+    return known->second;
+  }
+  const auto known = of_kinds_.find(kind_of(group));
+  return known == of_kinds_.end() ? 1 : known->second;
+}
+
+Ratios::Kind Ratios::kind_of(const Group& group) {
+  return {group.arrangement.attention.placement, group.arrangement.parallel.pipeline > 1};
+}
+
+Ratios::Layout Ratios::layout_of(const Group& group) {
+  const config::Parallel& p = group.arrangement.parallel;
+  return {p.data, p.pipeline, p.tensor, p.context, p.chunks, group.arrangement.microbatch};
 }
 
 PoolOf pool_of_many(std::span<const Group> groups, const config::Experiment& given) {
@@ -57,13 +80,13 @@ double work_of(const StepPlans& tick_plans, double operations) {
 }
 
 double work_of_sample(const config::Experiment& e) {
-  constexpr double kWorkOfPair = 3000;  // of ranks of a context group in a microbatch, about
+  constexpr double kWorkOfPair = 1500;  // of ranks of a context group in a microbatch, about
   const config::Parallel& p = e.parallel;
   const auto context = static_cast<double>(p.context);
   const auto stages = static_cast<double>(p.pipeline);
   const bool pools = config::disaggregates(e.attention.placement);
   const double microbatches = 2 * stages;
-  return kWorkOfPair * (pools ? 3 : 1) * context * context * stages * microbatches;
+  return kWorkOfPair * (pools ? 6 : 1) * context * context * stages * microbatches;
 }
 
 }  // namespace cadenza::app

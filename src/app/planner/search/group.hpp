@@ -3,8 +3,10 @@
 // takes, in operations of a clock: the same on every host.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <map>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,12 +30,22 @@ struct Group {
   bool disaggregates() const { return app::disaggregates(arrangement); }
 };
 
-/// Placement, and whether there is a pipeline: what bounds leave out is alike in a kind.
-using Kind = std::pair<config::PlacementKind, bool>;
-Kind kind_of(const Group& group);
+/// Estimates over bounds: the least that was seen of a layout, whose placements without cad differ
+/// little, or else of a placement with a pipeline or without, as what bounds leave out is alike.
+class Ratios {
+ public:
+  explicit Ratios(std::span<const Group> groups);
+  /// Of a group that was not looked at; 1: none like it was.
+  double of(const Group& group) const;
 
-/// Estimates over bounds: no less was seen of a kind.
-std::map<Kind, double> least_ratios(std::span<const Group> groups);
+ private:
+  using Kind = std::pair<config::PlacementKind, bool>;
+  using Layout = std::array<std::int64_t, 6>;
+  static Kind kind_of(const Group& group);
+  static Layout layout_of(const Group& group);
+  std::map<Kind, double> of_kinds_;
+  std::map<Layout, double> of_layouts_;
+};
 
 /// A pool of cad.
 struct PoolOf {

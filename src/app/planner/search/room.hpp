@@ -34,7 +34,7 @@ class Room {
   /// Sets the bytes of a candidate, and what fills them most.
   /// @param more  than the least: of its plans
   void measure(Judged& judged, const exec::MemoryEstimate& more = {}) {
-    exec::MemoryEstimate memory = exec::least_memory(judged.candidate.of(given_), buffers_);
+    exec::MemoryEstimate memory = exec::least_memory(judged.candidate.of(given_), stages_);
     judged.fixed = memory.total();
     memory += more;
     judged.bytes = memory.total();
@@ -47,7 +47,7 @@ class Room {
  private:
   const config::Experiment& given_;
   std::int64_t bytes_;
-  exec::StageBuffers buffers_;
+  exec::StageHoldings stages_;
 };
 
 }  // namespace cadenza::app

@@ -43,9 +43,10 @@ constexpr double kDoubtOfCheap = 1.6;  ///< ... where to simulate costs little
 constexpr double kApart = 1.005;       ///< ... of variants with the same plans
 constexpr double kShortWork = 4e6;     ///< about a second
 constexpr double kCheapWork = 1e6;
-/// Times the share of all work that a group takes: at a quarter it has to promise a step in half
-/// the time.
-constexpr double kDear = 4;
+constexpr double kMostWorkOfOne = 3 * kMostWork;
+/// Times the share of all work that a group takes: at a quarter it has to promise a step that takes
+/// a fifth less, or half as long with cad, of which parts promise too much.
+constexpr double kDear = 1, kDearOfCad = 4;
 constexpr std::size_t kAtOnce = 4;  ///< are looked at, on as many cores as there are
 
 /// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
@@ -75,6 +76,7 @@ class Search {
       for (auto next = next_few(); !next.empty(); next = next_few()) look(next);
       if (ranked_.empty()) judge_long_ones(long_);
     }
+    judge_best_long_one();
     for (const bool cad : {false, true}) compare(cad);
     if (ranked_.empty()) visit_by_memory();
     if (!ranked_.empty()) decide_over_steps();
@@ -97,10 +99,22 @@ class Search {
     Finals finals =
         compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, room_,
                            [&](const std::string& what) { progress_->show(seen(), what); });
-    if (finals.ranked.empty()) return;
+    if (finals.ranked.empty()) return compare_by_one_step();
     for (const Judged& large : finals.too_large) variant_of(large) = large;
     ranked_ = std::move(finals.ranked);
     cad_ = finals.cad;
+  }
+
+  /// Where more steps are too much work.
+  void compare_by_one_step() {
+    const auto best = [&](bool cad) {
+      return std::ranges::find(ranked_, cad, [](const Judged& one) {
+        return disaggregates(one.candidate);
+      });
+    };
+    const auto with = best(true), without = best(false);
+    if (with == ranked_.end() || without == ranked_.end()) return;
+    cad_ = ratio_of({&without->seconds, 1}, {&with->seconds, 1});
   }
 
   Judged& variant_of(const Judged& judged) {
@@ -142,7 +156,8 @@ class Search {
     const PoolOf pool = pool_of_many(groups_, given_);
     if (pool.group == nullptr) return;
     const Sample sample = part_of(pool.group->arrangement.to_run(run_), {pool.servers, 1});
-    const StepPlans plans = program::plan_ticks(sample.experiment, sample.batch, machine_);
+    const program::TickPlanner planner(sample.experiment, sample.batch, machine_);
+    const StepPlans plans = planner.plan(planner.ticks() / 2);
     const std::vector<plan::Trial>& trials = plans.front().forward.trials;
     given_.attention.tolerance = trials.front().tolerance;
     for (Group& group : groups_) {
@@ -181,7 +196,8 @@ class Search {
   /// more than what is known of them says.
   std::vector<Group*> next_few() {
     std::vector<Group*> few;
-    const std::map<Kind, double> ratios = least_ratios(groups_);
+    early_ = early_ && work_ < most_work_ - kMostWork / 2;
+    const Ratios ratios(groups_);
     double work = work_;
     const auto add = [&](Group* next) {
       if (next == nullptr) return false;
@@ -195,17 +211,21 @@ class Search {
     while (few.size() < kAtOnce && work < most_work_) {
       if (!add(next_to_look_at(few, work, ratios))) break;
     }
-    return few;
+    if (!few.empty() || !early_) return few;
+    early_ = false;
+    return next_few();
+  }
+
+  /// Whether looking at more of it is much work, which waits until others have been looked at.
+  bool waits(const Group& group) const {
+    return early_ && group.looks > 0 && group.work > kMostWork / 64;
   }
 
   Group* best_estimated(bool cad) {
     Group* best = nullptr;
     for (Group& group : groups_) {
       if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
-      if (group.expected >= most_of(group)) continue;
-      // What is much work waits until others have been looked at.
-      const bool early = work_ < most_work_ - kMostWork / 2;
-      if (early && group.work > kMostWork / 64) continue;
+      if (group.expected >= most_of(group) || waits(group)) continue;
       if (best == nullptr || group.expected < best->expected) best = &group;
     }
     return best;
@@ -215,19 +235,17 @@ class Search {
   /// microbatches the one with the least bound; then the most promising one.
   /// @param work  with that of those that were chosen
   Group* next_to_look_at(std::span<Group* const> chosen, double work,
-                         const std::map<Kind, double>& ratios) {
+                         const Ratios& ratios) {
     Group* cheapest = nullptr;
     Group* best = nullptr;
     double promise = std::numeric_limits<double>::infinity();
     for (Group& group : groups_) {
       if (group.settled || group.expected >= most_of(group)) continue;
-      if (std::ranges::find(chosen, &group) != chosen.end()) continue;
+      if (waits(group) || std::ranges::find(chosen, &group) != chosen.end()) continue;
       // What a first sample takes is only reckoned, and may be a part of that.
       if (group.looks == 0 && work + group.work / 4 > most_work_) continue;
-      const auto ratio = ratios.find(kind_of(group));
-      const bool unlike = group.looks > 0 || ratio == ratios.end();
-      const double seconds = group.looks == 0 ? promise_of(group) : group.expected;
-      const double expected = seconds * (unlike ? 1.0 : ratio->second);
+      const double expected =
+          group.looks == 0 ? promise_of(group) * ratios.of(group) : group.expected;
       if (expected < promise) promise = expected, best = &group;
       if (group.looks > 0 || !group.leads) continue;
       if (cheapest == nullptr || group.work < cheapest->work) cheapest = &group;
@@ -238,7 +256,8 @@ class Search {
 
   /// The seconds that a group is expected to take; more where it is much work to know them.
   static double promise_of(const Group& group) {
-    return group.expected * (1 + kDear * group.work / kMostWork);
+    const double dear = group.disaggregates() ? kDearOfCad : kDear;
+    return group.expected * (1 + dear * group.work / kMostWork);
   }
 
   /// Simulates those with cad, or without, that may be the best of their kind, so that the report
@@ -313,6 +332,17 @@ class Search {
       return std::pair(group->expected > most, group->work);
     });
     for (std::size_t i = 0; i < groups.size() && std::isinf(best_); ++i) judge(*groups[i]);
+  }
+
+  /// Where a step is much work, the most promising one is worth more time than all searches get.
+  /// Not with cad, of which parts promise too much.
+  void judge_best_long_one() {
+    Group* best = nullptr;
+    for (Group* group : long_) {
+      if (group->disaggregates() || group->work >= kMostWorkOfOne) continue;
+      if (best == nullptr || group->expected < best->expected) best = group;
+    }
+    if (best != nullptr && best->expected < best_) judge(*best);
   }
 
   /// Of the variants with equal shards the first that fits: more recomputation is only slower.
@@ -393,7 +423,7 @@ class Search {
     const simulate::Costs costs(machine_, e, step_shape.layout);
     const data::Batch& batch = step_.in_microbatches_of(e).batch;
     if (tick_plans.empty()) {
-      tick_plans = program::plan_ticks(e, batch, machine_);
+      tick_plans = plan_on_all_cores(e, batch, machine_);
       work_ += kPlanning * work_of(tick_plans, 0);
     }
     work_ += (1 - kPlanning) * work_of(tick_plans, 0);
@@ -490,6 +520,7 @@ class Search {
   double best_ = std::numeric_limits<double>::infinity();  ///< seconds, simulated
   double work_ = 0;
   double most_work_ = 0;  ///< set for each round
+  bool early_ = true;     ///< first half of that, as long as there is anything that does not wait
 };
 
 }  // namespace
