@@ -128,6 +128,24 @@ std::string answer_text(const Advice& advice) {
                             counted(untried, "layout"));
 }
 
+namespace {
+
+/// Where steps are so much work that few were simulated.
+std::string unknown_gain_text(const Advice& advice) {
+  const StepRatio& cad = *advice.choice.cad;
+  const auto simulated =
+      std::ranges::count_if(advice.choice.considered, [](const Considered& one) {
+        return one.steps > 0 && disaggregates(one.candidate);
+      });
+  return fmt::format(
+      "What CAD gains is not known: {} with it {} simulated, {}, too few for an interval; there it "
+      "is {:.2f} x as fast as the best without it.",
+      counted(simulated, "layout"), simulated == 1 ? "was" : "were", counted(cad.steps, "step"),
+      cad.value);
+}
+
+}  // namespace
+
 std::string cad_text(const Advice& advice) {
   const auto& cad = advice.choice.cad;
   if (!cad) {
@@ -140,7 +158,7 @@ std::string cad_text(const Advice& advice) {
                                  all ? "" : ", of those simulated");
   switch (verdict_of(*cad)) {
     case Verdict::unknown:
-      return text + " Too few steps for an interval.";
+      return unknown_gain_text(advice);
     case Verdict::pays:
       return text + " It pays here.";
     case Verdict::loses:
