@@ -51,8 +51,8 @@ void add_exchanges(const PlanNeeds& needs, const AttentionShape& shape, std::int
                    MemoryEstimate& memory) {
   for (const HalfNeeds& half : needs) {
     const ExchangeNeeds& exchange = half.exchange;
-    memory.attention += workspace_bytes(shape, exchange.query_rows, exchange.key_rows,
-                                        exchange.copies(layers));
+    memory.attention +=
+        workspace_bytes(shape, exchange.query_rows, exchange.key_rows, exchange.copies(layers));
     memory.attention += half.index.working + half.index.kept * layers;
     memory.communication += exchange.message_bytes;
   }
@@ -117,8 +117,7 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   const program::Layout& layout = step_shape.layout;
   const model::ModelPart part = model_part(e, layout, program.rank);
   const model::ParameterTable& table = stages.parameters(e.model, part);
-  const int streams =
-      stages.buffers(step_shape, layout.coordinates(program.rank).pipeline).streams;
+  const int streams = stages.buffers(step_shape, layout.coordinates(program.rank).pipeline).streams;
   const int replicas = layout.data() * layout.context();
   const std::int64_t sum = config::element_bytes(e.run.dtype).accumulator;
   const config::Software& software = e.cluster.software;
@@ -336,8 +335,8 @@ StageHoldings::Counts StageHoldings::buffers(const program::StepShape& step_shap
 
 const model::ParameterTable& StageHoldings::parameters(const config::Model& model,
                                                        const model::ModelPart& part) {
-  const std::array key{static_cast<int>(part.layers()), part.embedding ? 1 : 0, part.head ? 1 : 0, part.tensor_rank,
-                       part.tensor_size};
+  const std::array key{static_cast<int>(part.layers()), part.embedding ? 1 : 0, part.head ? 1 : 0,
+                       part.tensor_rank, part.tensor_size};
   const std::lock_guard lock(mutex_);
   const auto [found, fresh] = parameters_.try_emplace(key);
   if (fresh) found->second = model::make_parameter_table(model, part);

@@ -85,8 +85,7 @@ class StageHoldings {
   };
   Counts buffers(const program::StepShape& step_shape, int stage);
   /// Its names are those of any stage that holds as much.
-  const model::ParameterTable& parameters(const config::Model& model,
-                                          const model::ModelPart& part);
+  const model::ParameterTable& parameters(const config::Model& model, const model::ModelPart& part);
 
  private:
   std::mutex mutex_;

@@ -133,10 +133,9 @@ namespace {
 /// Where steps are so much work that few were simulated.
 std::string unknown_gain_text(const Advice& advice) {
   const StepRatio& cad = *advice.choice.cad;
-  const auto simulated =
-      std::ranges::count_if(advice.choice.considered, [](const Considered& one) {
-        return one.steps > 0 && disaggregates(one.candidate);
-      });
+  const auto simulated = std::ranges::count_if(advice.choice.considered, [](const Considered& one) {
+    return one.steps > 0 && disaggregates(one.candidate);
+  });
   return fmt::format(
       "What CAD gains is not known: {} with it {} simulated, {}, too few for an interval; there it "
       "is {:.2f} x as fast as the best without it.",

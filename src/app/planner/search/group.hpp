@@ -5,8 +5,8 @@
 
 #include <array>
 #include <cstddef>
-#include <map>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>

@@ -108,9 +108,8 @@ class Search {
   /// Where more steps are too much work.
   void compare_by_one_step() {
     const auto best = [&](bool cad) {
-      return std::ranges::find(ranked_, cad, [](const Judged& one) {
-        return disaggregates(one.candidate);
-      });
+      return std::ranges::find(ranked_, cad,
+                               [](const Judged& one) { return disaggregates(one.candidate); });
     };
     const auto with = best(true), without = best(false);
     if (with == ranked_.end() || without == ranked_.end()) return;
@@ -234,8 +233,7 @@ class Search {
   /// At first those whose samples take least work, as bounds say little of messages, of all
   /// microbatches the one with the least bound; then the most promising one.
   /// @param work  with that of those that were chosen
-  Group* next_to_look_at(std::span<Group* const> chosen, double work,
-                         const Ratios& ratios) {
+  Group* next_to_look_at(std::span<Group* const> chosen, double work, const Ratios& ratios) {
     Group* cheapest = nullptr;
     Group* best = nullptr;
     double promise = std::numeric_limits<double>::infinity();
