@@ -38,7 +38,7 @@ class KernelWork final : public Work {
 
   void run() override {
     Kokkos::deep_copy(parameters_.gradients, Real(0));
-    llama_.set_batch(0, batch_);
+    llama_.set_batch(0, 0, batch_);
     forward();
     backward();
     const double norm = std::sqrt(model::squared_gradient_norm(parameters_));

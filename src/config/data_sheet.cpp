@@ -68,6 +68,7 @@ void complete_from_sheet(const Value& root, Machine& machine) {
   const DataSheet& sheet = machine.sheet;
   const double memory = kMemory * sheet.memory_bytes_per_second;
   const double copies = kCopies * sheet.memory_bytes_per_second;
+  derive("dtype", machine.dtype, Dtype::bfloat16);  // the type of the sheet's dense products
   derive("peak_flops_per_second", machine.peak_flops_per_second, sheet.flops_per_second);
 
   AttentionTimes& attention = machine.attention;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placement auto: that it honours memory, that its bound is one, and what it says.
+#include "app/planner/search/group.hpp"
 #include "app/planner/search/room.hpp"
 #include "app/planner/search/search.hpp"
 
@@ -462,6 +463,31 @@ TEST(Search, NamesTheScheduleOfStages) {
   EXPECT_EQ(schedule("cad", "2"), phase_aligned);
   EXPECT_EQ(schedule("colocated", "2"), one_f_one_b);
   EXPECT_EQ(schedule("cad", "1"), automatic) << "all schedules are the same";
+}
+
+Group looked_at(config::PlacementKind placement, std::int64_t context, double bound,
+                double expected) {
+  Group group;
+  group.arrangement.attention.placement = placement;
+  group.arrangement.parallel.context = context;
+  group.variants.emplace_back();
+  group.variants.front().bound = bound;
+  group.variants.front().expected = expected;
+  return group;
+}
+
+TEST(Ratios, AreThoseOfTheLayoutOrElseOfThePlacement) {
+  using enum config::PlacementKind;
+  const std::vector<Group> known = {looked_at(zigzag, 2, 1, 2), looked_at(zigzag, 4, 2, 3),
+                                    looked_at(all_gather, 2, 1, 1.75), looked_at(cad, 2, 1, 4),
+                                    looked_at(striped, 8, 1, 0)};  // 0: not yet
+  const Ratios ratios(known);
+  EXPECT_EQ(ratios.of(looked_at(zigzag, 2, 1, 0)), 1.75);  // of any placement there
+  EXPECT_EQ(ratios.of(looked_at(striped, 4, 1, 0)), 1.5);
+  EXPECT_EQ(ratios.of(looked_at(zigzag, 8, 1, 0)), 1.5);  // of zigzag elsewhere
+  EXPECT_EQ(ratios.of(looked_at(striped, 8, 1, 0)), 1);   // nothing like it was looked at
+  EXPECT_EQ(ratios.of(looked_at(cad, 4, 1, 0)), 4);       // of cad, whatever else was seen there
+  EXPECT_EQ(ratios.of(looked_at(cad, 2, 1, 0)), 4);
 }
 
 }  // namespace

@@ -48,6 +48,33 @@ config::Machine machine() {
   return m;
 }
 
+/// What ranks share is reckoned once for all of them: stages with other layers, halves, servers
+/// that keep inputs.
+TEST(Simulation, TheMemoryOfARankIsThatWhichItHasAlone) {
+  config::Experiment e = small();
+  e.parallel.pipeline = 2;
+  e.parallel.context = 2;
+  e.parallel.stages = {1, 3};
+  e.parallel.shard = config::Shard::optimizer;
+  e.attention.placement = config::PlacementKind::cad;
+  e.attention.tolerance = 0.1;
+  e.attention.inputs = config::Inputs::keep;
+  e.attention.overlap = config::Overlap::ping_pong;
+  Simulation simulation(e, machine());
+  const SimulatedStep step = simulation.run(0);
+  const program::StepShape step_shape(e);
+  ASSERT_EQ(step.programs.size(), 8u);
+  ASSERT_EQ(step.memory.size(), 8u);
+  for (std::size_t i = 0; i < step.programs.size(); ++i) {
+    const exec::MemoryEstimate alone =
+        exec::estimate_memory(e, step_shape, step.programs[i], step.tick_plans);
+    EXPECT_EQ(step.memory[i].total(), alone.total()) << i;
+    EXPECT_EQ(step.memory[i].attention, alone.attention) << i;
+    EXPECT_EQ(step.memory[i].parameters, alone.parameters) << i;
+  }
+  EXPECT_GT(step.memory.back().parameters, step.memory.front().parameters);  // it has more layers
+}
+
 TEST(Simulation, OneTensorRankStandsForItsGroupExactly) {
   const config::Experiment e = with_tensor();
   config::Experiment each = e;

@@ -125,6 +125,8 @@ const std::string kSheet =
 
 TEST(MachineFile, DerivesFromADataSheetWhatItLeavesOut) {
   const Machine machine = parsed(kSheet);
+  EXPECT_EQ(machine.dtype, Dtype::bfloat16);
+  EXPECT_EQ(parsed(std::string(kSheet) + "dtype: float32\n").dtype, Dtype::float32);
   EXPECT_EQ(machine.memory, 40'000'000'000);
   EXPECT_EQ(machine.peak_flops_per_second, 3e14);
   EXPECT_NEAR(machine.attention.flops_per_second, 0.61 * 3e14, 1);

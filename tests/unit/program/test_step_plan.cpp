@@ -188,6 +188,24 @@ TEST(StepPlan, PlanTicksMakesTheSamePlans) {
   }
 }
 
+TEST(StepPlan, TicksCanBePlannedOneByOneInAnyOrder) {
+  const Case one;
+  const data::Batch batch = one.packer().batch(5);
+  const std::vector<TickPlans> all = plan_ticks(one.experiment, batch);
+  const TickPlanner planner(one.experiment, batch, {});
+  ASSERT_GT(planner.ticks(), 1u);
+  std::size_t end = all.size();
+  for (std::size_t tick = planner.ticks(); tick-- > 0;) {
+    const std::vector<TickPlans> mine = planner.plan(tick);
+    ASSERT_GE(end, mine.size());
+    end -= mine.size();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      EXPECT_EQ(plan::hash(mine[i].forward), plan::hash(all[end + i].forward));
+    }
+  }
+  EXPECT_EQ(end, 0u);
+}
+
 TEST(StepPlan, ThreadsGetWhatOneThreadGets) {
   constexpr int kThreads = 4;
   constexpr std::int64_t kSteps = 8;

@@ -188,7 +188,7 @@ std::string to_page(const Advice& a) {
          paragraph(answer_text(a), "lead") + paragraph(cad_text(a), "lead") +
          documents_section(a.documents) + layouts_section(a) + scenarios_section(a.scenarios) +
          "<h2>How sure</h2>\n" +
-         items(sureness(a.evidence, a.asked.cluster.software.name, a.machine.name)) +
+         items(sureness(a.evidence, a.asked.cluster.software.name, a.machine)) +
          instructions_section(a) + "</body></html>\n";
 }
 

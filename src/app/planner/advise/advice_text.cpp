@@ -25,10 +25,12 @@ double printed(double value) {
   return std::stod(fmt::format("{:.2f}", value));
 }
 
+/// What simulated steps are off by decides of less (docs/simulation.md, how right it is).
 Verdict verdict_of(const StepRatio& cad) {
+  constexpr double kNoise = 0.02;
   if (std::isinf(cad.high)) return Verdict::unknown;
-  if (printed(cad.low) > 1) return Verdict::pays;
-  return printed(cad.high) < 1 ? Verdict::loses : Verdict::not_sure;
+  if (printed(cad.low) > 1 + kNoise) return Verdict::pays;
+  return printed(cad.high) < 1 - kNoise ? Verdict::loses : Verdict::not_sure;
 }
 
 std::string lines_of(const std::vector<std::string>& lines) {
@@ -242,7 +244,7 @@ std::string to_text(const Advice& a) {
   if (!pays.empty()) text += "  " + pays + "\n";
   text += fmt::format("  {}\n", kScenarioNote);
   text += section("How sure") +
-          lines_of(sureness(a.evidence, a.asked.cluster.software.name, a.machine.name));
+          lines_of(sureness(a.evidence, a.asked.cluster.software.name, a.machine));
   text += section("What to type") + instructions_text(a).substr(1);
   return text;
 }

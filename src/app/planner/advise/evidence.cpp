@@ -66,17 +66,23 @@ std::string text_of(const Evidence& e) {
 }
 
 std::vector<std::string> sureness(const std::vector<Evidence>& evidence,
-                                  const std::string& software, const std::string& machine) {
+                                  const std::string& software, const config::Machine& machine) {
   std::vector<std::string> lines;
   for (const Evidence& one : evidence) lines.push_back(text_of(one));
   const bool same = std::ranges::any_of(evidence, [&](const Evidence& e) {
-    return e.software == software && e.machine == machine && e.logs.empty();
+    return e.software == software && e.machine == machine.name && e.logs.empty();
   });
   if (!same) {
     lines.insert(lines.begin(),
-                 fmt::format("no measured configuration of {} on {} is known{}", software, machine,
-                             evidence.empty() ? "" : "; nearest:"));
+                 fmt::format("no measured configuration of {} on {} is known{}", software,
+                             machine.name, evidence.empty() ? "" : "; nearest:"));
   }
+  const bool assumed = machine.sheet.flops_per_second > 0;
+  lines.push_back(fmt::format("rates of {}: {}{}", machine.name, machine.source,
+                              assumed
+                                  ? "; what its file leaves out is an assumed share of the data "
+                                    "sheet (docs/machine.md)"
+                                  : ""));
   if (software != "cadenza") {
     lines.emplace_back(
         "none of these measured steps disaggregates core attention; on h200, 5 "

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "cadenza/config/machine.hpp"
+
 namespace cadenza::app {
 
 /// Simulated against measured steps of one stack on one machine, a configuration each.
@@ -28,8 +30,8 @@ std::vector<Evidence> evidence_for(const std::string& software, const std::strin
 /// "48 measured configurations of megatron on h100: half within 3.0 %, nine of ten within 14.6 %".
 std::string text_of(const Evidence& evidence);
 
-/// Lines: the evidence, and what is not known from it.
+/// Lines: the evidence, what is not known from it, and where the machine's rates come from.
 std::vector<std::string> sureness(const std::vector<Evidence>& evidence,
-                                  const std::string& software, const std::string& machine);
+                                  const std::string& software, const config::Machine& machine);
 
 }  // namespace cadenza::app

@@ -268,13 +268,17 @@ class Search {
       for (const Judged& judged : ranked_) {
         if (disaggregates(judged.candidate) == cad) best_ = std::min(best_, judged.seconds);
       }
+      const Ratios ratios(groups_);
+      const auto promise = [&](const Group& group) {
+        return promise_of(group) * (group.looks == 0 ? ratios.of(group) : 1);
+      };
       Group* next = nullptr;
       for (Group& group : groups_) {
         if (group.settled || group.disaggregates() != cad) continue;
-        if (group.looks == 0 && !std::isinf(best_)) continue;
+        if (group.looks == 0 && promise(group) >= best_) continue;
         const double most = std::isinf(best_) ? kMostWork : kWorkToCompare;
         if (group.work >= most || group.expected >= most_of(group)) continue;
-        if (next == nullptr || promise_of(group) < promise_of(*next)) next = &group;
+        if (next == nullptr || promise(group) < promise(*next)) next = &group;
       }
       if (next == nullptr || (work_ >= most_work_ && !std::isinf(best_))) break;
       work_ < most_work_ || next->looks == 0 ? look({&next, 1}) : judge(*next);
