@@ -8,6 +8,7 @@
 
 #include "app/planner/simulate/simulation_report.hpp"
 #include "cadenza/base/error.hpp"
+#include "cadenza/config/load.hpp"
 
 namespace cadenza::app::test_simulation {
 namespace {
@@ -51,15 +52,14 @@ config::Machine machine() {
 /// What ranks share is reckoned once for all of them: stages with other layers, halves, servers
 /// that keep inputs.
 TEST(Simulation, TheMemoryOfARankIsThatWhichItHasAlone) {
-  config::Experiment e = small();
-  e.parallel.pipeline = 2;
-  e.parallel.context = 2;
-  e.parallel.stages = {1, 3};
-  e.parallel.shard = config::Shard::optimizer;
-  e.attention.placement = config::PlacementKind::cad;
-  e.attention.tolerance = 0.1;
-  e.attention.inputs = config::Inputs::keep;
-  e.attention.overlap = config::Overlap::ping_pong;
+  const config::Experiment e = config::parse_experiment(
+      "model: {layers: 4, d_model: 256, heads: 8, kv_heads: 4, ffn: 512, vocab: 512}\n"
+      "data: {source: synthetic, max_document: 2048, lengths: {median: 300, max: 2048}}\n"
+      "batch: {tokens: 32768, microbatch: 2048}\n"
+      "parallel: {data: 2, pipeline: 2, context: 2, stages: [1, 3], schedule: 1f1b, "
+      "shard: optimizer}\n"
+      "attention: {placement: cad, tolerance: 0.1, inputs: keep, overlap: ping_pong}\n",
+      "e.yaml", {});
   Simulation simulation(e, machine());
   const SimulatedStep step = simulation.run(0);
   const program::StepShape step_shape(e);
