@@ -25,7 +25,7 @@ double printed(double value) {
   return std::stod(fmt::format("{:.2f}", value));
 }
 
-/// What simulated steps are off by decides of less (docs/simulation.md, how right it is).
+/// A difference that is less than simulated steps are off by (docs/simulation.md) is none.
 Verdict verdict_of(const StepRatio& cad) {
   constexpr double kNoise = 0.02;
   if (std::isinf(cad.high)) return Verdict::unknown;
