@@ -273,10 +273,10 @@ MemoryEstimate larger_of_each(const MemoryEstimate& a, const MemoryEstimate& b) 
 
 namespace {
 
-MemoryEstimate memory_of_rank(const config::Experiment& e, const program::StepShape& step_shape,
-                              const program::Program& program,
-                              std::span<const program::TickPlans> tick_plans,
-                              const PlanNeeds& needs, StageHoldings& stages) {
+MemoryEstimate estimate_rank(const config::Experiment& e, const program::StepShape& step_shape,
+                             const program::Program& program,
+                             std::span<const program::TickPlans> tick_plans, const PlanNeeds& needs,
+                             StageHoldings& stages) {
   const program::Layout& layout = step_shape.layout;
   MemoryEstimate memory;
   add_exchanges(needs, tick_plans.front().forward.workload.shape,
@@ -304,7 +304,7 @@ std::vector<MemoryEstimate> estimate_memory(const config::Experiment& experiment
     const auto [mine, fresh] = needs.try_emplace(in_pool);
     if (fresh) mine->second = needs_of_plans(tick_plans, step_shape, in_pool);
     memory.push_back(
-        memory_of_rank(experiment, step_shape, program, tick_plans, mine->second, stages));
+        estimate_rank(experiment, step_shape, program, tick_plans, mine->second, stages));
   }
   return memory;
 }

@@ -33,6 +33,19 @@ Verdict verdict_of(const StepRatio& cad) {
   return printed(cad.high) < 1 - kNoise ? Verdict::loses : Verdict::not_sure;
 }
 
+/// Where steps are so much work that few were simulated.
+std::string unknown_gain_text(const Advice& advice) {
+  const StepRatio& cad = *advice.choice.cad;
+  const auto simulated = std::ranges::count_if(advice.choice.considered, [](const Considered& one) {
+    return one.steps > 0 && disaggregates(one.candidate);
+  });
+  return fmt::format(
+      "What CAD gains is not known: {} with it {} simulated, {}, too few for an interval; there it "
+      "is {:.2f} x as fast as the best without it.",
+      counted(simulated, "layout"), simulated == 1 ? "was" : "were", counted(cad.steps, "step"),
+      cad.value);
+}
+
 std::string lines_of(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += fmt::format("  {}\n", line);
@@ -129,23 +142,6 @@ std::string answer_text(const Advice& advice) {
   return text + fmt::format(" The search ran out of time: {} not simulated may be faster.",
                             counted(untried, "layout"));
 }
-
-namespace {
-
-/// Where steps are so much work that few were simulated.
-std::string unknown_gain_text(const Advice& advice) {
-  const StepRatio& cad = *advice.choice.cad;
-  const auto simulated = std::ranges::count_if(advice.choice.considered, [](const Considered& one) {
-    return one.steps > 0 && disaggregates(one.candidate);
-  });
-  return fmt::format(
-      "What CAD gains is not known: {} with it {} simulated, {}, too few for an interval; there it "
-      "is {:.2f} x as fast as the best without it.",
-      counted(simulated, "layout"), simulated == 1 ? "was" : "were", counted(cad.steps, "step"),
-      cad.value);
-}
-
-}  // namespace
 
 std::string cad_text(const Advice& advice) {
   const auto& cad = advice.choice.cad;
