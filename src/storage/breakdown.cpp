@@ -15,18 +15,13 @@ namespace {
 constexpr std::array kSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
 std::array<struct sigaction, kSignals.size()> earlier;
 
-thread_local const char* path_in_use = nullptr;
-
-/// Writes a text to stderr by calls that are safe in a signal handler.
-void say(const char* text) {
-  static_cast<void>(!write(STDERR_FILENO, text, std::strlen(text)));
-}
+/// What is said if the library fails on the file that is being read.
+thread_local const char* complaint_in_use = nullptr;
 
 void handle(int number, siginfo_t*, void*) {
-  if (path_in_use != nullptr) {
-    say("cadenza: ");
-    say(path_in_use);
-    say(": is damaged: the HDF5 library failed on it\n");
+  if (complaint_in_use != nullptr) {
+    // One call, which is safe in a signal handler: lines of several ranks do not mix.
+    static_cast<void>(!write(STDERR_FILENO, complaint_in_use, std::strlen(complaint_in_use)));
     _exit(static_cast<int>(ExitCode::data));
   }
   // The instruction runs again and faults under the earlier handler.
@@ -56,13 +51,15 @@ bool install() {
 
 }  // namespace
 
-Reading::Reading(const std::string& path) : before_(path_in_use) {
+Reading::Reading(const std::string& path)
+    : complaint_("cadenza: " + path + ": is damaged: the HDF5 library failed on it\n"),
+      before_(complaint_in_use) {
   [[maybe_unused]] static const bool installed = install();
-  path_in_use = path.c_str();
+  complaint_in_use = complaint_.c_str();
 }
 
 Reading::~Reading() {
-  path_in_use = before_;
+  complaint_in_use = before_;
 }
 
 }  // namespace cadenza::storage

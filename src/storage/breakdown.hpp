@@ -11,14 +11,14 @@ namespace cadenza::storage {
 /// handled as before.
 class Reading {
  public:
-  /// @param path  must outlive the object
   explicit Reading(const std::string& path);
   ~Reading();
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
 
  private:
-  const char* before_;  ///< path of the enclosing Reading, as they nest
+  std::string complaint_;
+  const char* before_;  ///< complaint of the enclosing Reading, as they nest
 };
 
 }  // namespace cadenza::storage

@@ -102,7 +102,9 @@ def test_steps_and_what_lies_between_are_the_wall_time(runs, corpus, tmp_path):
     assert study.run.start_up()["seconds"][1] == pytest.approx((first - started) / 1e9)
     assert summary["start_up"]["seconds"] <= (first - called) / 1e9 + 0.02
     tokens = study.metrics["tokens"].iloc[1:].sum()
-    assert summary["goodput"] == pytest.approx(tokens / wall, rel=0.01)
+    of_all = study.steady(study.steps)  # a rank may begin, or end, before the other
+    wall = float(of_all["end_ns"].max() - of_all["begin_ns"].min()) / 1e9
+    assert summary["goodput"] == pytest.approx(tokens / wall, rel=0.001)
     causes = summary["between_steps"]["causes"]
     assert causes["checkpoint"] > 0 and causes["trace"] > 0
     without = cadenza.Study(cadenza.open(runs["colocated"]))
