@@ -263,7 +263,7 @@ void check_sparse(const Checker& check, const Experiment& e) {
                 "half of a microbatch has a part of them; valid: none",
                 word(a.kind));
   const bool pooled = e.parallel.pipeline > 1 &&
-                      e.parallel.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;
+                      e.pipeline_schedule() == PipelineSchedule::phase_aligned;
   check.require(
       s.dense_layers.empty() || !pooled, "attention.sparse.dense_layers",
       "found {} with schedule phase_aligned (of cad with pipelines, unless "
@@ -301,7 +301,7 @@ void check_attention(const Checker& check, const Experiment& e) {
       "cad and attention.servers >= 1",
       a.servers, word(a.placement));
   const bool aligned =
-      p.pipeline > 1 && p.pipeline_schedule(a.placement) == PipelineSchedule::phase_aligned;
+      p.pipeline > 1 && e.pipeline_schedule() == PipelineSchedule::phase_aligned;
   const bool recomputes_attention =
       e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
   check.require(a.inputs == Inputs::resend || !aligned, "attention.inputs",

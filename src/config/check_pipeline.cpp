@@ -8,6 +8,10 @@
 namespace cadenza::config {
 namespace {
 
+bool are_equal(const std::vector<std::int64_t>& numbers) {
+  return std::ranges::adjacent_find(numbers, std::not_equal_to()) == numbers.end();
+}
+
 /// Checks that every chunk of every stage has a layer.
 void check_stages(const Checker& check, const Parallel& p, std::int64_t layers) {
   check.require(p.pipeline <= layers, "parallel.pipeline",
@@ -36,24 +40,31 @@ void check_phases(const Checker& check, const Parallel& p, PipelineSchedule sche
   if (p.pipeline == 1 || schedule != PipelineSchedule::phase_aligned) return;
   constexpr const char* kInstead =
       "or parallel.schedule 1f1b or interleaved, where every stage has a pool of its own";
-  check.require(
-      layers % p.pipeline == 0, "parallel.pipeline",
-      "found {}, which does not divide model.layers = {}, with schedule phase_aligned (of "
-      "cad unless parallel.schedule says otherwise), whose stages need equally many; "
-      "valid: {}, {}",
-      p.pipeline, layers, divisors(layers), kInstead);
-  const bool even = std::ranges::adjacent_find(p.stages, std::not_equal_to()) == p.stages.end();
-  check.require(even, "parallel.stages",
-                "found unequal numbers with schedule phase_aligned (of cad unless "
-                "parallel.schedule says otherwise), whose stages need equally many; valid: [], {}",
+  check.require(layers % p.pipeline == 0, "parallel.pipeline",
+                "found {}, which does not divide model.layers = {}, with schedule phase_aligned, "
+                "whose stages need equally many; valid: {}, {}",
+                p.pipeline, layers, divisors(layers), kInstead);
+  check.require(are_equal(p.stages), "parallel.stages",
+                "found unequal numbers with schedule phase_aligned, whose stages need equally "
+                "many; valid: [], {}",
                 kInstead);
 }
 
 }  // namespace
 
+PipelineSchedule Experiment::pipeline_schedule() const {
+  const Parallel& p = parallel;
+  if (p.schedule != PipelineSchedule::automatic) return p.schedule;
+  const bool equal = p.chunks == 1 && model.layers % p.pipeline == 0 && are_equal(p.stages);
+  if (disaggregates(attention.placement) && (equal || attention.servers > 0)) {
+    return PipelineSchedule::phase_aligned;
+  }
+  return p.chunks > 1 ? PipelineSchedule::interleaved : PipelineSchedule::one_f_one_b;
+}
+
 void check_pipeline(const Checker& check, const Experiment& e) {
   const Parallel& p = e.parallel;
-  const PipelineSchedule schedule = p.pipeline_schedule(e.attention.placement);
+  const PipelineSchedule schedule = e.pipeline_schedule();
   check_stages(check, p, e.model.layers);
   check_phases(check, p, schedule, e.model.layers);
   const bool interleaves = p.pipeline > 1 && schedule == PipelineSchedule::interleaved;

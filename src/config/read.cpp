@@ -290,6 +290,7 @@ void leave_open(Experiment& experiment, bool open) {
   experiment.parallel.open = {open, open, open, open, open};
   experiment.attention.open = {open, open, open};
   experiment.run.recompute_open = open;
+  experiment.batch.longest_open = open;
 }
 
 template <typename File>

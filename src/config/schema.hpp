@@ -155,7 +155,7 @@ void describe(Visitor& visit, Batch& batch) {
   visit.required("microbatch", batch.microbatch, "tokens per microbatch of one data-parallel rank",
                  or_auto(batch.microbatch_open, Integers{2, kMaxSize}));
   visit.key("packing", batch.packing);
-  visit.key("longest", batch.longest, Numbers{1.0, kMaxNumber});
+  visit.key("longest", batch.longest, or_auto(batch.longest_open, Numbers{1.0, kMaxNumber}));
   visit.key("break_even", batch.break_even, Integers{0, kMaxCount});
   visit.key("outliers", batch.outliers, Integers{1, kMaxCount});
 }

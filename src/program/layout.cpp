@@ -11,8 +11,7 @@ Layout::Layout(const config::Experiment& e)
       trainers_(static_cast<int>(e.parallel.trainers())),
       servers_(static_cast<int>(e.attention.servers)),
       trainers_serve_(e.attention.servers == 0 || e.attention.mixed),
-      pooled_stages_(e.parallel.pipeline_schedule(e.attention.placement) ==
-                         config::PipelineSchedule::phase_aligned ||
+      pooled_stages_(e.pipeline_schedule() == config::PipelineSchedule::phase_aligned ||
                      e.parallel.pipeline == 1) {}
 
 Coordinates Layout::coordinates(Rank trainer) const {

@@ -129,14 +129,14 @@ struct Batch {
   /// microbatch of a step.
   std::vector<std::int64_t> outliers;
   bool microbatch_open = false;  ///< placement auto may choose `microbatch`: `auto` in the file
+  bool longest_open = false;     ///< ... `longest`: see Parallel::open
 };
 
 /// The largest position of a query in dual chunk attention: attention.chunk, as in Megatron-LM, or
 /// one less, as in the paper.
 enum class ChunkCap { megatron, paper };
 
-/// Order of a pipeline's forward and backward passes; `automatic`: phase_aligned where placement
-/// pools attention over stages, otherwise one_f_one_b, interleaved with more than one chunk.
+/// Order of a pipeline's forward and backward passes; see pipeline_schedule().
 enum class PipelineSchedule { automatic, one_f_one_b, interleaved, phase_aligned };
 /// State that is divided among ranks that hold the same parameters; `optimizer` is ZeRO's stage 1,
 /// `parameters` its stage 3, which is planned and simulated but not executed.
@@ -162,12 +162,6 @@ struct Parallel {
   } open;
 
   std::int64_t trainers() const { return data * pipeline * tensor * context; }
-  /// The schedule, with `automatic` resolved. With one stage all schedules are the same.
-  PipelineSchedule pipeline_schedule(PlacementKind placement) const {
-    if (schedule != PipelineSchedule::automatic) return schedule;
-    if (disaggregates(placement)) return PipelineSchedule::phase_aligned;
-    return chunks > 1 ? PipelineSchedule::interleaved : PipelineSchedule::one_f_one_b;
-  }
 };
 
 /// Overlap of attention's messages with computation; `automatic`: the one that is predicted to be
@@ -421,6 +415,11 @@ struct Experiment {
 
   /// Number of ranks: trainers first, then dedicated attention servers.
   std::int64_t ranks() const { return parallel.trainers() + attention.servers; }
+
+  /// parallel.schedule, with `automatic` resolved: phase_aligned where placement pools attention
+  /// over stages of equally many layers in one chunk, or dedicated servers serve them; otherwise
+  /// one_f_one_b, interleaved with more than one chunk. With one stage all schedules are the same.
+  PipelineSchedule pipeline_schedule() const;
 };
 
 /// Descriptions of the files that an experiment names, by the key that names them, as files may

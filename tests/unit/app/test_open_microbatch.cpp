@@ -11,7 +11,7 @@
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/search/candidates.hpp"
 #include "app/planner/search/search.hpp"
-#include "app/planner/search/typical_step.hpp"
+#include "app/planner/search/typical_steps.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/exec/memory/estimate.hpp"
 #include "cadenza/simulate/least_time.hpp"
@@ -63,19 +63,25 @@ std::vector<Candidate> all_candidates(const config::Experiment& e) {
   return all;
 }
 
-/// Seconds of the first steps, mean.
-double seconds_of(const Candidate& candidate, const config::Experiment& given,
-                  const config::Machine& m, std::int64_t& bytes) {
+/// A candidate, simulated.
+struct Measured {
+  Candidate candidate;
+  double seconds = 0;  ///< of the first steps, mean
+  std::int64_t bytes = 0;
+};
+
+Measured measured(const Candidate& candidate, const config::Experiment& given,
+                  const config::Machine& m) {
   constexpr int kSteps = 3;
+  Measured found{candidate};
   const config::Experiment e = candidate.of(given);
   const data::Packer packer(*data::open_corpus(e.data, e.model.vocab, e.seed), e);
-  double seconds = 0;
   for (int step = 0; step < kSteps; ++step) {
-    const Forecast found = forecast(e, packer.batch(step), m);
-    seconds += found.result.seconds / kSteps;
-    bytes = std::max(bytes, found.peak_bytes());
+    const Forecast one = forecast(e, packer.batch(step), m);
+    found.seconds += one.result.seconds / kSteps;
+    found.bytes = std::max(found.bytes, one.peak_bytes());
   }
-  return seconds;
+  return found;
 }
 
 TEST(OpenMicrobatch, TriesSequencesInPowersOfTwo) {
@@ -103,25 +109,22 @@ TEST(OpenMicrobatch, NoCandidateThatFitsIsFaster) {
   const config::Experiment e = experiment();
   std::set<std::int64_t> chosen;
   for (const double launch_seconds : {0.0, 1e-4}) {
+    config::Machine m = machine(launch_seconds);
+    std::vector<Measured> all;
+    for (const Candidate& one : all_candidates(e)) all.push_back(measured(one, e, m));
     for (const std::int64_t memory : {std::int64_t{0}, std::int64_t{60} << 20}) {
       SCOPED_TRACE(fmt::format("launch {} s, {} bytes", launch_seconds, memory));
-      config::Machine m = machine(launch_seconds);
       m.memory = memory;
       const Choice choice = choose(e, m);
-      const Candidate& best = choice.considered.front().candidate;
-      chosen.insert(best.microbatch);
-      EXPECT_EQ(choice.experiment.batch.microbatch, best.microbatch);
+      const Measured best = measured(choice.considered.front().candidate, e, m);
+      chosen.insert(best.candidate.microbatch);
+      EXPECT_EQ(choice.experiment.batch.microbatch, best.candidate.microbatch);
       EXPECT_FALSE(choice.experiment.batch.microbatch_open);
-      std::int64_t bytes = 0;
-      const double seconds = seconds_of(best, e, m, bytes);
-      EXPECT_TRUE(memory == 0 || bytes <= memory);
-      for (const Candidate& other : all_candidates(e)) {
-        std::int64_t needed = 0;
-        const double others = seconds_of(other, e, m, needed);
-        if (memory == 0 || needed <= memory) {
-          EXPECT_GE(others, 0.98 * seconds)
-              << layout_text(other) << ", " << placement_text(other.attention);
-        }
+      EXPECT_TRUE(memory == 0 || best.bytes <= memory);
+      for (const Measured& other : all) {
+        if (memory > 0 && other.bytes > memory) continue;
+        EXPECT_GE(other.seconds, 0.98 * best.seconds)
+            << layout_text(other.candidate) << ", " << placement_text(other.candidate.attention);
       }
     }
   }
@@ -155,21 +158,51 @@ TEST(OpenMicrobatch, IsSaidInEveryRow) {
 }
 
 // Larger microbatches cut fewer documents: they compute more pairs, which the bound must know.
-TEST(TypicalStep, IsTheSameInMicrobatchesOfAnySize) {
+TEST(TypicalSteps, AreTheSameInMicrobatchesOfAnySize) {
   const config::Experiment e = experiment({"data.max_document=4096", "data.lengths.values=[700]"});
   const config::Machine m = machine(1e-5);
   const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
   config::Experiment small = arrangements(e).front().of(e), large = small;
   small.batch.microbatch = 512;
   large.batch.microbatch = 2048;
-  TypicalStep step(small, *corpus, m);
-  const PackedStep& of_small = step.in_microbatches_of(small);
-  const PackedStep& of_large = step.in_microbatches_of(large);
-  EXPECT_EQ(of_small.batch.step, of_large.batch.step);
-  EXPECT_EQ(of_small.batch.microbatches.size(), 64u);
-  EXPECT_EQ(of_large.batch.microbatches.size(), 16u);
-  EXPECT_LT(of_small.model_flops, of_large.model_flops);
-  EXPECT_EQ(&step.in_microbatches_of(small), &of_small);
+  TypicalSteps steps(small, *corpus, m);
+  const std::vector<PackedStep>& of_small = steps.in_microbatches_of(small);
+  const std::vector<PackedStep>& of_large = steps.in_microbatches_of(large);
+  ASSERT_EQ(of_small.size(), 1u);
+  ASSERT_EQ(of_large.size(), 1u);
+  EXPECT_EQ(of_small[0].batch.step, of_large[0].batch.step);
+  EXPECT_EQ(of_small[0].batch.microbatches.size(), 64u);
+  EXPECT_EQ(of_large[0].batch.microbatches.size(), 16u);
+  EXPECT_LT(of_small[0].model_flops, of_large[0].model_flops);
+  EXPECT_EQ(&steps.in_microbatches_of(small), &of_small);
+}
+
+// A document of 4096 tokens every few steps, which few of the steps have.
+TEST(TypicalSteps, AreALightAndAHeavyOneWhereFewHaveALongDocument) {
+  std::string lengths = "data.lengths.values=[4096";
+  for (int i = 0; i < 600; ++i) lengths += ", 256";
+  const config::Experiment e = experiment(
+      {"data.max_document=4096", lengths + "]", "batch.microbatch=4096", "seed=3"});
+  const config::Machine m = machine(1e-5);
+  const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
+  const config::Experiment any = arrangements(e).front().of(e);
+  TypicalSteps steps(any, *corpus, m);
+  std::vector<PackedStep>& both = steps.in_microbatches_of(any);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_DOUBLE_EQ(both[0].share + both[1].share, 1);
+  EXPECT_GT(both[0].share, both[1].share);
+  const auto is_heavy = [](const data::Batch& batch) {  // it may be in two microbatches
+    return std::ranges::max(batch.lengths()) >= 2048;
+  };
+  EXPECT_FALSE(is_heavy(both[0].batch));
+  EXPECT_TRUE(is_heavy(both[1].batch));
+  int heavy = 0;
+  for (int step = 0; step < 15; ++step) {
+    heavy += is_heavy(data::Packer(*corpus, any).batch(step)) ? 1 : 0;
+  }
+  EXPECT_DOUBLE_EQ(both[1].share, heavy / 15.0);
+  EXPECT_DOUBLE_EQ(mean_of(both, [](auto& step) { return step.model_flops; }),
+                   both[0].share * both[0].model_flops + both[1].share * both[1].model_flops);
 }
 
 }  // namespace

@@ -221,9 +221,16 @@ TEST(Schedule, AutoFollowsThePlacement) {
     Overrides all = {"model.layers=4", "parallel.pipeline=2"};
     all.insert(all.end(), more.begin(), more.end());
     const Experiment e = parse(kGood, all);
-    return e.parallel.pipeline_schedule(e.attention.placement);
+    return e.pipeline_schedule();
   };
   EXPECT_EQ(schedule({"attention.placement=cad"}), PipelineSchedule::phase_aligned);
+  EXPECT_EQ(schedule({"attention.placement=cad", "model.layers=5"}), PipelineSchedule::one_f_one_b);
+  EXPECT_EQ(schedule({"attention.placement=cad", "parallel.stages=[1, 3]"}),
+            PipelineSchedule::one_f_one_b);
+  EXPECT_EQ(schedule({"attention.placement=cad", "parallel.chunks=2"}),
+            PipelineSchedule::interleaved);
+  EXPECT_EQ(schedule({"attention.placement=cad", "attention.servers=1"}),
+            PipelineSchedule::phase_aligned);
   EXPECT_EQ(schedule({"attention.placement=colocated"}), PipelineSchedule::one_f_one_b);
   EXPECT_EQ(schedule({"attention.placement=ring", "parallel.chunks=2"}),
             PipelineSchedule::interleaved);

@@ -102,7 +102,7 @@ std::string layout_row(const Advice& advice, std::size_t i, double longest) {
       "<tr><td class=\"n\">{}</td><td>{}<br><b>{}</b>, recompute {}, shard {}<br>"
       "<span class=\"soft\">{}</span></td><td class=\"n\">{:.3g} s</td><td>{}</td>"
       "<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
-      i + 1, escaped(layout_text(one.candidate)), escaped(placement_text(one.candidate.attention)),
+      i + 1, escaped(layout_text(one.candidate)), escaped(placement_text(one.candidate)),
       config::word_of(one.candidate.recompute), config::word_of(one.candidate.parallel.shard),
       escaped(one.why), one.seconds, step_bar(one, longest),
       format_count(advice.documents.tokens / one.seconds),

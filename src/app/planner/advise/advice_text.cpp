@@ -134,7 +134,7 @@ std::string answer_text(const Advice& advice) {
   std::string text =
       fmt::format("The fastest {} {}, {}: {}{} a step, {} tokens/s",
                   untried > 0 ? "found is" : "is", layout_text(first.candidate),
-                  placement_text(first.candidate.attention), step_text(first.seconds),
+                  placement_text(first.candidate), step_text(first.seconds),
                   interval_text(first), format_count(advice.documents.tokens / first.seconds));
   if (first.utilization > 0) text += fmt::format(", MFU {:.0f} %", 100 * first.utilization);
   text += ".";
@@ -222,7 +222,7 @@ std::string row_text(const Advice& advice, const Instruction& instruction) {
   std::string text =
       fmt::format("row {}{}: {}, {}; {:.2f} x the time of the fastest", instruction.row + 1,
                   as_it_is ? "" : fmt::format(" with shard {}", config::word_of(shard)),
-                  layout_text(candidate), placement_text(candidate.attention), instruction.slower);
+                  layout_text(candidate), placement_text(candidate), instruction.slower);
   if (instruction.steps > 0) text += ", over " + counted(instruction.steps, "equal step");
   return text;
 }

@@ -131,6 +131,7 @@ Numbers sample_rounds(const config::Experiment& e, const Grid& grid, const Numbe
 
 config::Experiment with_layers(const config::Experiment& given, std::int64_t of_stage) {
   config::Experiment e = given;
+  e.parallel.schedule = given.pipeline_schedule();  // which may be of unequal stages
   e.model.layers = of_stage * e.parallel.pipeline;
   e.parallel.stages.clear();
   return e;

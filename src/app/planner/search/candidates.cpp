@@ -21,6 +21,10 @@ using config::Recompute;
 using config::Shard;
 using config::Sharding;
 
+/// batch.longest where memory is short: a few percent slower than at 1.25, beyond which little is
+/// gained (docs/results/auto.md).
+constexpr double kFewRows = 1.1;
+
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> all;
   for (std::int64_t part = 1; part <= number; ++part) {
@@ -157,7 +161,8 @@ std::vector<Candidate> arrangements_of(const config::Experiment& given, std::int
   std::vector<Candidate> all;
   for (const config::Parallel& parallel : layouts(given.parallel, trainers)) {
     for (const config::Attention& attention : placements(given.attention, parallel.context)) {
-      const Candidate candidate{parallel, attention, given.run.recompute, given.batch.microbatch};
+      const Candidate candidate{parallel, attention, given.run.recompute, given.batch.microbatch,
+                                given.batch.longest};
       if (makes_sense(candidate.of(given))) {
         all.push_back(candidate);
       } else if (const auto larger = with_larger_microbatch(given, candidate)) {
@@ -187,6 +192,8 @@ config::Experiment Candidate::of(const config::Experiment& given) const {
   experiment.run.recompute_open = false;
   experiment.batch.microbatch = microbatch;
   experiment.batch.microbatch_open = false;
+  experiment.batch.longest = longest;
+  experiment.batch.longest_open = false;
   return experiment;
 }
 
@@ -230,6 +237,16 @@ std::optional<Candidate> with_larger_microbatch(const config::Experiment& given,
   return std::nullopt;
 }
 
+std::optional<Candidate> with_fewer_rows(const config::Experiment& given,
+                                         const Candidate& arrangement) {
+  const bool takes = given.batch.packing == config::Packing::fixed &&
+                     arrangement.parallel.context > 1 && arrangement.attention.shares_by_cost();
+  if (!given.batch.longest_open || !takes) return std::nullopt;
+  Candidate fewer = arrangement;
+  fewer.longest = kFewRows;
+  return fewer;
+}
+
 std::vector<Candidate> variants(const config::Experiment& given, const Candidate& arrangement) {
   std::vector<Recompute> recomputes = {given.run.recompute};
   if (given.run.recompute_open) {
@@ -265,6 +282,12 @@ std::string placement_text(const config::Attention& a) {
   return text;
 }
 
+std::string placement_text(const Candidate& candidate) {
+  std::string text = placement_text(candidate.attention);
+  if (candidate.longest == kFewRows) text += fmt::format(", longest {}", kFewRows);
+  return text;
+}
+
 std::vector<std::string> settings(const Candidate& candidate) {
   const config::Parallel& p = candidate.parallel;
   const config::Attention& a = candidate.attention;
@@ -286,6 +309,7 @@ std::vector<std::string> settings(const Candidate& candidate) {
   set("attention.overlap", a.overlap == Overlap::ping_pong ? "ping_pong" : "none");
   set("run.recompute", config::word_of(candidate.recompute));
   set("batch.microbatch", candidate.microbatch);
+  if (candidate.longest == kFewRows) set("batch.longest", candidate.longest);
   return list;
 }
 

@@ -17,6 +17,7 @@ struct Candidate {
   config::Attention attention;
   config::Recompute recompute = config::Recompute::none;
   std::int64_t microbatch = 0;  ///< tokens
+  double longest = 1;           ///< batch.longest
 
   /// `given` laid out so, with nothing left open.
   config::Experiment of(const config::Experiment& given) const;
@@ -43,6 +44,11 @@ std::optional<Candidate> with_larger_microbatch(const config::Experiment& given,
 /// sharded optimizer. All have the same plans.
 std::vector<Candidate> variants(const config::Experiment& given, const Candidate& arrangement);
 
+/// Where batch.longest is open, the arrangement with less of it: ranks that get documents by their
+/// cost hold fewer tokens, and are less balanced. None where no rank does.
+std::optional<Candidate> with_fewer_rows(const config::Experiment& given,
+                                         const Candidate& arrangement);
+
 /// Whether config takes it.
 bool makes_sense(const config::Experiment& experiment);
 
@@ -51,6 +57,8 @@ bool disaggregates(const Candidate& candidate);
 
 /// "cad, ping-pong", "ulysses_ring 4".
 std::string placement_text(const config::Attention& attention);
+/// ... with batch.longest, where it is not as given: "dynamic, longest 1.1".
+std::string placement_text(const Candidate& candidate);
 /// What gives the candidate on a command line: "--set parallel.data=8", and so on.
 std::vector<std::string> settings(const Candidate& candidate);
 /// "data 6 x pipeline 1 x tensor 8 x context 1 + 16 servers, microbatch 128K".

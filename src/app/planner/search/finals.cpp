@@ -60,11 +60,6 @@ struct StepTaken {
   std::string fullest;     ///< what fills it most
 };
 
-StepParts operator+(StepParts a, const StepParts& b) {
-  return {a.attention + b.attention, a.imbalance + b.imbalance, a.dense + b.dense,
-          a.exposed + b.exposed};
-}
-
 class Contest {
  public:
   Contest(const config::Experiment& given, const std::vector<Judged>& ranked,
@@ -300,20 +295,15 @@ class Contest {
     judged.seconds = one.mean();
     judged.steps = static_cast<int>(one.seconds.size());
     judged.half = half_of_mean(one.seconds);
-    judged.parts = one.parts;
-    scale(judged.parts, 1 / steps);
+    judged.parts = 1 / steps * one.parts;
     judged.attention_imbalance = one.imbalance / steps;
     rescale(judged, rivals * (one.given_up ? std::max(1.0, ratio) : ratio));
     return judged;
   }
 
-  static void scale(StepParts& parts, double by) {
-    parts = {parts.attention * by, parts.imbalance * by, parts.dense * by, parts.exposed * by};
-  }
-
   /// The same steps take so many seconds in the mean.
   static void rescale(Judged& judged, double seconds) {
-    scale(judged.parts, seconds / judged.seconds);
+    judged.parts = seconds / judged.seconds * judged.parts;
     judged.half *= seconds / judged.seconds;
     judged.seconds = seconds;
   }

@@ -21,8 +21,8 @@ constexpr std::size_t kServerCounts = 2;          ///< numbers of dedicated serv
 
 class GroupList {
  public:
-  GroupList(const config::Experiment& given, TypicalStep& step, Room& room)
-      : given_(given), step_(step), room_(room) {
+  GroupList(const config::Experiment& given, TypicalSteps& steps, Room& room)
+      : given_(given), steps_(steps), room_(room) {
     add_layouts(groups_, arrangements(given_));
     add_served_groups();
     name_leaders();
@@ -69,8 +69,20 @@ class GroupList {
         next.push_back(std::move(one));
       }
       if (!lower) next.clear();
-      std::ranges::move(level, std::back_inserter(groups));
+      for (Group& group : level) add_with_fewer_rows(groups, std::move(group));
     }
+  }
+
+  /// Adds the group, and where rows beyond a rank's share may not fit the same with fewer of them.
+  void add_with_fewer_rows(std::vector<Group>& groups, Group group) {
+    const auto fewer = with_fewer_rows(given_, group.arrangement);
+    const auto is_tight = [&](const Judged& variant) {
+      return variant.outcome != Outcome::too_large && room_.is_tight(variant);
+    };
+    if (fewer && std::ranges::any_of(group.variants, is_tight)) {
+      groups.push_back(group_of(*fewer, group.family));
+    }
+    groups.push_back(std::move(group));
   }
 
   Group group_of(const Candidate& arrangement, std::size_t family) {
@@ -81,9 +93,9 @@ class GroupList {
       judged.candidate = variant;
       judged.plans = made_;
       const config::Experiment e = variant.of(given_);
-      PackedStep& step = step_.in_microbatches_of(e);
-      judged.bound = step.least_time.seconds(e);
-      judged.model_flops = step.model_flops;
+      std::vector<PackedStep>& steps = steps_.in_microbatches_of(e);
+      judged.bound = mean_of(steps, [&](auto& step) { return step.least_time.seconds(e); });
+      judged.model_flops = mean_of(steps, [](auto& step) { return step.model_flops; });
     }
     std::ranges::stable_sort(group.variants, {}, &Judged::bound);
     group.work = work_of_sample(arrangement.of(given_)) *
@@ -141,7 +153,7 @@ class GroupList {
   }
 
   const config::Experiment& given_;
-  TypicalStep& step_;
+  TypicalSteps& steps_;
   Room& room_;
   std::vector<Group> groups_;
   std::size_t families_ = 0;
@@ -150,8 +162,8 @@ class GroupList {
 
 }  // namespace
 
-std::vector<Group> list_groups(const config::Experiment& given, TypicalStep& step, Room& room) {
-  std::vector<Group> groups = GroupList(given, step, room).take();
+std::vector<Group> list_groups(const config::Experiment& given, TypicalSteps& steps, Room& room) {
+  std::vector<Group> groups = GroupList(given, steps, room).take();
   if (groups.empty()) {
     fail(ExitCode::usage,
          "attention.placement: found auto, but no layout of {} trainers fits this model and batch; "

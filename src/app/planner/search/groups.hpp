@@ -6,7 +6,7 @@
 
 #include "app/planner/search/group.hpp"
 #include "app/planner/search/room.hpp"
-#include "app/planner/search/typical_step.hpp"
+#include "app/planner/search/typical_steps.hpp"
 #include "cadenza/config/experiment.hpp"
 
 namespace cadenza::app {
@@ -15,6 +15,6 @@ namespace cadenza::app {
 /// these lower a bound, and with the numbers of dedicated servers that have the least bounds. What
 /// does not fit, whatever its plans are, is settled.
 /// @throws Error(usage) where no layout fits the model and the batch
-std::vector<Group> list_groups(const config::Experiment& given, TypicalStep& step, Room& room);
+std::vector<Group> list_groups(const config::Experiment& given, TypicalSteps& steps, Room& room);
 
 }  // namespace cadenza::app

@@ -41,6 +41,16 @@ class Room {
     judged.fullest = memory.largest();
   }
 
+  /// Whether the rows that a rank may hold beyond its share (batch.longest) may not fit.
+  bool is_tight(Judged judged) {
+    exec::MemoryEstimate more;
+    more.activations = static_cast<std::int64_t>(
+        (judged.candidate.longest - 1) *
+        static_cast<double>(exec::least_memory(judged.candidate.of(given_), stages_).activations));
+    measure(judged, more);
+    return !has(judged);
+  }
+
   bool has(const Judged& judged) const { return bytes_ == 0 || need_of_run(judged) <= bytes_; }
   std::int64_t bytes() const { return bytes_; }
 

@@ -22,7 +22,7 @@
 #include "app/planner/search/groups.hpp"
 #include "app/planner/search/room.hpp"
 #include "app/planner/search/search_report.hpp"
-#include "app/planner/search/typical_step.hpp"
+#include "app/planner/search/typical_steps.hpp"
 #include "app/planner/terminal.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
@@ -61,9 +61,9 @@ class Search {
         given_(at_one_tolerance(run)),
         machine_(machine),
         corpus_(corpus),
-        step_(given_, corpus, machine),
+        steps_(given_, corpus, machine),
         room_(given_, memory_of_rank(run, machine)),
-        groups_(list_groups(given_, step_, room_)) {
+        groups_(list_groups(given_, steps_, room_)) {
     settle_tolerance();
     progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
   }
@@ -154,7 +154,8 @@ class Search {
     if (run_.attention.tolerance) return;
     const PoolOf pool = pool_of_many(groups_, given_);
     if (pool.group == nullptr) return;
-    const Sample sample = part_of(pool.group->arrangement.to_run(run_), {pool.servers, 1});
+    const config::Experiment e = pool.group->arrangement.to_run(run_);
+    const Sample sample = part_of(e, steps_.in_microbatches_of(e).back(), {pool.servers, 1});
     const program::TickPlanner planner(sample.experiment, sample.batch, machine_);
     const StepPlans plans = planner.plan(planner.ticks() / 2);
     const std::vector<plan::Trial>& trials = plans.front().forward.trials;
@@ -177,8 +178,7 @@ class Search {
     return large;
   }
 
-  Sample part_of(const config::Experiment& e, SampleSize size) {
-    const PackedStep& step = step_.in_microbatches_of(e);
+  static Sample part_of(const config::Experiment& e, const PackedStep& step, SampleSize size) {
     return sample_of(e, step.batch, step.attention, size);
   }
 
@@ -317,9 +317,10 @@ class Search {
   std::optional<double> look_at_part(Group& group) {
     while (group.looks < kSamples.size()) {
       const SampleSize& size = kSamples[group.looks++];
-      const Sample sample = part_of(group.arrangement.of(given_), size);
+      const config::Experiment e = group.arrangement.of(given_);
+      const Sample sample = part_of(e, steps_.in_microbatches_of(e).front(), size);
       if (sample.parts == 1) break;
-      if (sample.text != group.variants.front().sample) return estimate_by(group, sample, size);
+      if (sample.text != group.variants.front().sample) return estimate_by(group, size);
     }
     return std::nullopt;
   }
@@ -361,33 +362,46 @@ class Search {
   }
 
   /// Returns the work of it.
-  double estimate_by(Group& group, const Sample& part, SampleSize size) {
-    const StepPlans tick_plans = program::plan_ticks(part.experiment, part.batch, machine_);
-    const exec::MemoryEstimate more = memory_of_plans(part, tick_plans);
-    double operations = 0;
+  double estimate_by(Group& group, SampleSize size) {
+    const config::Experiment e = group.arrangement.of(given_);
+    const std::vector<PackedStep>& steps = steps_.in_microbatches_of(e);
+    std::vector<StepPlans> plans;
+    exec::MemoryEstimate more;
+    double planning = 0, whole = 0, looking = 0;
+    for (const PackedStep& step : steps) {
+      const Sample part = part_of(e, step, size);
+      plans.push_back(program::plan_ticks(part.experiment, part.batch, machine_));
+      more = exec::larger_of_each(more, memory_of_plans(part, plans.back()));
+      planning += work_of(plans.back(), 0);
+      whole += part.parts * work_of(plans.back(), 0);
+    }
     double expected = std::numeric_limits<double>::infinity();
     first_that_fit(group, [&](Judged& variant) {
       room_.measure(variant, more);
       if (!room_.has(variant)) return;
-      const Sample sample = part_of(variant.candidate.of(given_), size);
-      const Estimate found = estimate(sample, tick_plans, variant.bound, machine_);
-      variant.expected = found.seconds;
-      variant.sample = sample.text;
-      operations += found.operations;
-      expected = std::min(expected, found.seconds);
+      variant.expected = variant.bound;
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        const Sample sample = part_of(variant.candidate.of(given_), steps[i], size);
+        const Estimate beyond = estimate(sample, plans[i], 0, machine_);
+        variant.expected += steps[i].share * beyond.seconds;
+        variant.sample = sample.text;
+        whole += beyond.operations;
+        looking += beyond.operations / sample.parts;
+      }
+      expected = std::min(expected, variant.expected);
     });
-    group.variants.front().sample = part.text;
+    group.variants.front().sample = part_of(e, steps.front(), size).text;
     group.settled = std::isinf(expected);
     group.expected = expected;
-    group.work = part.parts * work_of(tick_plans, 0) + operations;
-    return work_of(tick_plans, 0) + operations / part.parts;
+    group.work = whole;
+    return planning + looking;
   }
 
   /// Variants with the same plans are apart by what estimates say: where a clock takes long, those
   /// that an estimate has behind one of them need none.
   void judge(Group& group) {
     group.settled = true;
-    StepPlans tick_plans;
+    std::vector<StepPlans> plans;
     double least = std::numeric_limits<double>::infinity();
     std::ranges::stable_sort(group.variants, {}, [](const Judged& judged) {
       return std::pair(judged.expected == 0, judged.expected);
@@ -395,7 +409,7 @@ class Search {
     first_that_fit(group, [&](Judged& variant) {
       const bool behind = group.work > kShortWork && variant.expected > kApart * least;
       if (behind || variant.expected >= most_of(group)) return;
-      simulate(variant, tick_plans);
+      simulate(variant, plans);
       if (room_.has(variant)) least = std::min(least, variant.expected);
     });
   }
@@ -418,35 +432,57 @@ class Search {
     }
   }
 
-  /// @param tick_plans  of the group; made for its first variant
-  void simulate(Judged& judged, StepPlans& tick_plans) {
-    const config::Experiment e = judged.candidate.of(given_);
+  /// @param plans  of the group, by step; made for its first variant
+  void simulate(Judged& judged, std::vector<StepPlans>& plans) {
+    const std::vector<PackedStep>& steps = steps_.in_microbatches_of(judged.candidate.of(given_));
+    plans.resize(steps.size());
+    Judged mean = judged;
+    mean.bytes = 0;
+    mean.parts = {};
+    mean.seconds = mean.attention_imbalance = mean.work = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!add_step(mean, steps[i], plans[i])) {
+        judged.bytes = mean.bytes;
+        judged.fullest = mean.fullest;
+        return;
+      }
+    }
+    judged = mean;
+    judged.outcome = Outcome::simulated;
+    judged.first = judged.seconds;
+    best_ = std::min(best_, judged.seconds);
+    ranked_.push_back(judged);
+    show(judged.candidate, fmt::format("simulated {}", format_duration(judged.seconds)));
+  }
+
+  /// Adds what a step says by what it stands for. Returns whether it fits.
+  bool add_step(Judged& mean, const PackedStep& packed, StepPlans& tick_plans) {
+    const config::Experiment e = mean.candidate.of(given_);
     const program::StepShape step_shape(e);
     const simulate::Costs costs(machine_, e, step_shape.layout);
-    const data::Batch& batch = step_.in_microbatches_of(e).batch;
     if (tick_plans.empty()) {
-      tick_plans = plan_on_all_cores(e, batch, machine_);
+      tick_plans = plan_on_all_cores(e, packed.batch, machine_);
       work_ += kPlanning * work_of(tick_plans, 0);
     }
     work_ += (1 - kPlanning) * work_of(tick_plans, 0);
     Forecast step = prepare(e, step_shape, std::move(tick_plans),
                             !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
-    judged.bytes = step.peak_bytes();
-    judged.fullest = step.memory[step.fullest()].largest();
-    if (room_.has(judged)) {
-      advance(step, e, step_shape, costs, batch.step);
-      judged.outcome = Outcome::simulated;
-      judged.first = judged.seconds = step.result.seconds;
-      judged.parts = parts_of(step.result);
-      judged.attention_imbalance = imbalance_of(e, step.result);
-      best_ = std::min(best_, judged.seconds);
+    if (step.peak_bytes() > mean.bytes) {
+      mean.bytes = step.peak_bytes();
+      mean.fullest = step.memory[step.fullest()].largest();
+    }
+    const bool fits = room_.has(mean);
+    if (fits) {
+      advance(step, e, step_shape, costs, packed.batch.step);
       const auto operations = static_cast<double>(step.result.operations);
-      judged.work = work_of(step.tick_plans, operations);
       work_ += operations;
-      ranked_.push_back(judged);
-      show(judged.candidate, fmt::format("simulated {}", format_duration(judged.seconds)));
+      mean.work += packed.share * work_of(step.tick_plans, operations);
+      mean.seconds += packed.share * step.result.seconds;
+      mean.parts = mean.parts + packed.share * parts_of(step.result);
+      mean.attention_imbalance += packed.share * imbalance_of(e, step.result);
     }
     tick_plans = std::move(step.tick_plans);
+    return fits;
   }
 
   std::int64_t seen() const {
@@ -458,7 +494,7 @@ class Search {
     const std::string best =
         std::isinf(best_) ? "" : fmt::format("; best {}", format_duration(best_));
     progress_->show(seen(), fmt::format("{}, {}: {}{}", layout_text(candidate),
-                                        placement_text(candidate.attention), found, best));
+                                        placement_text(candidate), found, best));
   }
 
   /// What became of a group that was not simulated: its most promising variant.
@@ -479,7 +515,7 @@ class Search {
 
   SearchReport report() const {
     SearchReport found{given_,         machine_,       room_.bytes(),
-                       groups_.size(), step_.tokens(), ranked_,
+                       groups_.size(), steps_.tokens(), ranked_,
                        cad_,           too_large(),    {}};
     for (const Group& group : groups_) {
       const std::size_t plans = group.variants.front().plans;
@@ -503,7 +539,7 @@ class Search {
          "least is {} (most of it: {}): {}, {}, run.recompute {}, parallel.shard {}; valid: more "
          "ranks, a smaller batch.microbatch, or keys set to auto",
          found, groups_.size(), bytes(need_of_run(least)), least.fullest,
-         layout_text(least.candidate), placement_text(least.candidate.attention),
+         layout_text(least.candidate), placement_text(least.candidate),
          config::word_of(least.candidate.recompute),
          config::word_of(least.candidate.parallel.shard));
   }
@@ -512,7 +548,7 @@ class Search {
   config::Experiment given_;  ///< `run_` with one tolerance
   const config::Machine& machine_;
   const data::Corpus& corpus_;
-  TypicalStep step_;
+  TypicalSteps steps_;
   Room room_;
   std::vector<Group> groups_;
   std::optional<Progress> progress_;
@@ -538,7 +574,7 @@ Choice search_layout(const config::Experiment& experiment, const data::Corpus& c
   choice.experiment.attention.overlap = decisions.overlap;
   config::Parallel& parallel = choice.experiment.parallel;
   if (parallel.pipeline > 1) {  // so that those who read the run need not resolve it
-    parallel.schedule = parallel.pipeline_schedule(choice.experiment.attention.placement);
+    parallel.schedule = choice.experiment.pipeline_schedule();
   }
   choice.decisions = decisions.lines;
   return choice;

@@ -43,6 +43,15 @@ struct StepParts {
   double imbalance = 0;  ///< attention of the busiest rank beyond the mean
   double dense = 0;      ///< all other computation
   double exposed = 0;    ///< the rest: messages, collectives, pipeline bubbles
+
+  friend StepParts operator+(const StepParts& a, const StepParts& b) {
+    return {a.attention + b.attention, a.imbalance + b.imbalance, a.dense + b.dense,
+            a.exposed + b.exposed};
+  }
+  friend StepParts operator*(double times, const StepParts& parts) {
+    return {times * parts.attention, times * parts.imbalance, times * parts.dense,
+            times * parts.exposed};
+  }
 };
 
 /// How much longer one candidate takes than another, over so many equal steps; 95 % interval.

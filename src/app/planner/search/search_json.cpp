@@ -35,6 +35,7 @@ nlohmann::ordered_json search_json(const std::vector<Considered>& considered) {
                     {"mixed", one.candidate.attention.mixed},
                     {"microbatch", one.candidate.microbatch},
                     {"placement", placement_text(one.candidate.attention)},
+                    {"longest", one.candidate.longest},
                     {"recompute", config::word_of(one.candidate.recompute)},
                     {"shard", config::word_of(p.shard)},
                     {"status", one.status},

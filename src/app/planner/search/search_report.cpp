@@ -32,12 +32,16 @@ std::string bytes_text(std::int64_t bytes) {
 }
 
 /// In its column.
-std::string short_text(const config::Attention& a) {
-  constexpr std::string_view kLong = "ping-pong";
+std::string short_text(const Candidate& candidate) {
   constexpr std::size_t kWidth = 14;
-  std::string text = placement_text(a);
-  const std::size_t place = text.find(kLong);
-  if (text.size() > kWidth && place != std::string::npos) text.replace(place, kLong.size(), "pp");
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kShorter = {
+      {{", longest", ""}, {"ping-pong", "pp"}, {"cad whole, pp", "whole, pp"}}};
+  std::string text = placement_text(candidate);
+  for (const auto& [longer, shorter] : kShorter) {
+    const std::size_t place = text.find(longer);
+    if (text.size() <= kWidth || place == std::string::npos) continue;
+    text.replace(place, longer.size(), shorter);
+  }
   return text;
 }
 
@@ -48,7 +52,7 @@ std::string row(std::string_view rank, const Judged& j, std::string_view step) {
   const std::string stages =
       p.chunks > 1 ? fmt::format("{}x{}", p.pipeline, p.chunks) : fmt::format("{}", p.pipeline);
   return fmt::format(kRow, rank, p.data, stages, p.tensor, p.context, servers,
-                     format_tokens(static_cast<double>(j.candidate.microbatch)), short_text(a),
+                     format_tokens(static_cast<double>(j.candidate.microbatch)), short_text(j.candidate),
                      config::word_of(j.candidate.recompute), config::word_of(p.shard), step,
                      bytes_text(j.bytes));
 }
@@ -236,7 +240,7 @@ std::string unsimulated(const SearchReport& report, bool cad) {
   if (estimated != kind.end()) {
     return fmt::format(
         "{} was simulated; the most promising of these,\n        {},\n        {}: {}\n", none,
-        layout_text(estimated->candidate), placement_text(estimated->candidate.attention),
+        layout_text(estimated->candidate), placement_text(estimated->candidate),
         why(*estimated, report));
   }
   constexpr std::array<std::pair<Outcome, const char*>, 3> kWhy = {
@@ -264,7 +268,7 @@ std::string verdict(const SearchReport& report) {
         "cad is {:.2f} x as fast as the best without it ({}),\n        {} against {} of\n"
         "        {},\n        {}\n",
         ratio.value, interval(ratio), step_text(with->seconds), step_text(without->seconds),
-        layout_text(without->candidate), placement_text(without->candidate.attention));
+        layout_text(without->candidate), placement_text(without->candidate));
   }
   return unsimulated(report, with == report.ranked.end());
 }
@@ -324,7 +328,7 @@ std::string describe(const SearchReport& report) {
   text += verdict(report);
   return text +
          fmt::format("chosen: {},\n        {}, recompute {}, shard {}\n        {}\n        {}\n{}",
-                     layout_text(best.candidate), placement_text(best.candidate.attention),
+                     layout_text(best.candidate), placement_text(best.candidate),
                      config::word_of(best.candidate.recompute),
                      config::word_of(best.candidate.parallel.shard), shares(best),
                      sharded_text(best.candidate.parallel), to_run(best.candidate));
