@@ -262,8 +262,8 @@ void check_sparse(const Checker& check, const Experiment& e) {
                 "found ping_pong with attention.kind {}: the index needs whole documents, and each "
                 "half of a microbatch has a part of them; valid: none",
                 word(a.kind));
-  const bool pooled = e.parallel.pipeline > 1 &&
-                      e.pipeline_schedule() == PipelineSchedule::phase_aligned;
+  const bool pooled =
+      e.parallel.pipeline > 1 && e.pipeline_schedule() == PipelineSchedule::phase_aligned;
   check.require(
       s.dense_layers.empty() || !pooled, "attention.sparse.dense_layers",
       "found {} with schedule phase_aligned (of cad with pipelines, unless "
@@ -300,8 +300,7 @@ void check_attention(const Checker& check, const Experiment& e) {
       "found true with {} dedicated servers and placement {}; valid: only with placement auto, or "
       "cad and attention.servers >= 1",
       a.servers, word(a.placement));
-  const bool aligned =
-      p.pipeline > 1 && e.pipeline_schedule() == PipelineSchedule::phase_aligned;
+  const bool aligned = p.pipeline > 1 && e.pipeline_schedule() == PipelineSchedule::phase_aligned;
   const bool recomputes_attention =
       e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer;
   check.require(a.inputs == Inputs::resend || !aligned, "attention.inputs",

@@ -56,7 +56,7 @@ TEST(Candidates, PipelinesNeedNotDivideTheLayers) {
     (disaggregates(one) ? of_cad : pipelines).insert(one.parallel.pipeline);
   }
   EXPECT_THAT(pipelines, ElementsAre(1, 2, 4));
-  EXPECT_THAT(of_cad, ElementsAre(1));  // its stages are in one phase
+  EXPECT_THAT(of_cad, ElementsAre(1, 2, 4));  // each stage with a pool of its own
 }
 
 TEST(Candidates, WhatIsLeftOpenIsTried) {
@@ -93,7 +93,7 @@ TEST(Candidates, StagesAreTriedInGroupsOfLayers) {
   const auto chunks_of = [](const config::Experiment& e) {
     std::set<std::int64_t> found;
     for (const Candidate& one : arrangements(e)) {
-      if (one.parallel.pipeline == 1 || disaggregates(one)) {
+      if (one.parallel.pipeline == 1) {
         EXPECT_EQ(one.parallel.chunks, 1);
         continue;
       }

@@ -465,9 +465,11 @@ TEST(Search, NamesTheScheduleOfStages) {
   EXPECT_EQ(schedule("cad", "1"), automatic) << "all schedules are the same";
 }
 
-Group looked_at(config::PlacementKind placement, std::int64_t context, double bound,
-                double expected) {
+/// @param expected  0: it was not looked at yet
+Group group_of(std::size_t family, config::PlacementKind placement, std::int64_t context,
+               double bound, double expected = 0) {
   Group group;
+  group.family = family;
   group.arrangement.attention.placement = placement;
   group.arrangement.parallel.context = context;
   group.variants.emplace_back();
@@ -476,18 +478,38 @@ Group looked_at(config::PlacementKind placement, std::int64_t context, double bo
   return group;
 }
 
-TEST(Ratios, AreThoseOfTheLayoutOrElseOfThePlacement) {
+TEST(Ratios, OfAKnownLayoutAreItsLeastTimesWhatThePlacementTookElsewhere) {
   using enum config::PlacementKind;
-  const std::vector<Group> known = {looked_at(zigzag, 2, 1, 2), looked_at(zigzag, 4, 2, 3),
-                                    looked_at(all_gather, 2, 1, 1.75), looked_at(cad, 2, 1, 4),
-                                    looked_at(striped, 8, 1, 0)};  // 0: not yet
+  const std::vector<Group> known = {group_of(1, zigzag, 2, 1, 2), group_of(1, dynamic, 2, 2, 3),
+                                    group_of(2, dynamic, 4, 1, 3), group_of(3, zigzag, 4, 1, 9)};
   const Ratios ratios(known);
-  EXPECT_EQ(ratios.of(looked_at(zigzag, 2, 1, 0)), 1.75);  // of any placement there
-  EXPECT_EQ(ratios.of(looked_at(striped, 4, 1, 0)), 1.5);
-  EXPECT_EQ(ratios.of(looked_at(zigzag, 8, 1, 0)), 1.5);  // of zigzag elsewhere
-  EXPECT_EQ(ratios.of(looked_at(striped, 8, 1, 0)), 1);   // nothing like it was looked at
-  EXPECT_EQ(ratios.of(looked_at(cad, 4, 1, 0)), 4);       // of cad, whatever else was seen there
-  EXPECT_EQ(ratios.of(looked_at(cad, 2, 1, 0)), 4);
+  EXPECT_TRUE(ratios.knows_layout_of(group_of(2, zigzag, 4, 1)));
+  EXPECT_DOUBLE_EQ(ratios.of(group_of(2, zigzag, 4, 1)), 3 * 2 / 1.5);  // as in layout 1
+  EXPECT_DOUBLE_EQ(ratios.of(group_of(2, all_gather, 4, 1)), 3);        // never seen
+  EXPECT_DOUBLE_EQ(ratios.of(group_of(3, dynamic, 4, 1)), 9);
+  EXPECT_DOUBLE_EQ(ratios.least(), 2);
+}
+
+TEST(Ratios, OfAnUnknownLayoutAreThoseOfThePlacementInGroupsThatAreNotMuchSmaller) {
+  using enum config::PlacementKind;
+  const std::vector<Group> known = {group_of(1, dynamic, 2, 1, 1.25), group_of(2, dynamic, 8, 1, 2),
+                                    group_of(3, dynamic, 32, 1, 3), group_of(4, cad, 2, 1, 4)};
+  const Ratios ratios(known);
+  EXPECT_FALSE(ratios.knows_layout_of(group_of(5, dynamic, 4, 1)));
+  EXPECT_EQ(ratios.of(group_of(5, dynamic, 1, 1)), 1.25);
+  EXPECT_EQ(ratios.of(group_of(5, dynamic, 4, 1)), 1.25);
+  EXPECT_EQ(ratios.of(group_of(5, dynamic, 5, 1)), 2);
+  EXPECT_EQ(ratios.of(group_of(5, dynamic, 64, 1)), 3);
+  EXPECT_EQ(ratios.of(group_of(5, dynamic, 128, 1)), 3);  // the largest that was seen
+  EXPECT_EQ(ratios.of(group_of(5, cad, 64, 1)), 4);
+  EXPECT_EQ(ratios.of(group_of(5, zigzag, 2, 1)), 1);  // nothing like it was looked at
+}
+
+TEST(Ratios, AreOfWhatWasSimulatedWhereItWas) {
+  std::vector<Group> known = {group_of(1, config::PlacementKind::dynamic, 2, 1, 5)};
+  known.front().variants.front().outcome = Outcome::simulated;
+  known.front().variants.front().first = 2;
+  EXPECT_EQ(Ratios(known).of(known.front()), 2);
 }
 
 }  // namespace

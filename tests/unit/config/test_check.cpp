@@ -46,10 +46,11 @@ TEST(Check, LayoutsThatDoNotDivideSayWhatWould) {
               HasSubstr("parallel.tensor=2: found 2, which does not divide model.ffn"));
   EXPECT_THAT(error_of(kGood, {"data.source=synthetic", "model.vocab=3", "parallel.tensor=4"}),
               AllOf(HasSubstr("parallel.tensor"), HasSubstr("model.vocab")));
-  EXPECT_THAT(error_of(kGood, {"model.layers=6", "parallel.pipeline=4"}),
-              AllOf(HasSubstr("parallel.pipeline=4: found 4, which does not divide model.layers = "
-                              "6, with schedule phase_aligned"),
-                    HasSubstr("valid: 1, 2, 3 or 6, or parallel.schedule 1f1b")));
+  EXPECT_THAT(
+      error_of(kGood, {"model.layers=6", "parallel.pipeline=4", "parallel.schedule=phase_aligned"}),
+      AllOf(HasSubstr("parallel.pipeline=4: found 4, which does not divide model.layers = "
+                      "6, with schedule phase_aligned"),
+            HasSubstr("valid: 1, 2, 3 or 6, or parallel.schedule 1f1b")));
 }
 
 TEST(Check, StagesThatDoNotFitTheModelAreRefused) {
@@ -72,7 +73,7 @@ TEST(Check, StagesThatDoNotFitTheModelAreRefused) {
   EXPECT_THAT(error({"parallel.pipeline=2", "parallel.stages=[5, 0]"}),
               HasSubstr("parallel.stages[1]: found 0; valid: an integer in [1, 100000]"));
   EXPECT_THAT(error({"model.layers=4", "parallel.pipeline=2", "parallel.stages=[3, 1]",
-                     "attention.placement=cad"}),
+                     "parallel.schedule=phase_aligned", "attention.placement=cad"}),
               AllOf(HasSubstr("found unequal numbers with schedule phase_aligned"),
                     HasSubstr("valid: [], or parallel.schedule 1f1b")));
 }
@@ -102,7 +103,8 @@ TEST(Check, CombinationsThatMakeNoSenseAreRefusedWithTheReason) {
        "embedding and head are on different stages"},
       {{"model.layers=4", "parallel.pipeline=2", "parallel.schedule=1f1b", "attention.servers=1"},
        "valid: phase_aligned"},
-      {{"model.layers=4", "parallel.pipeline=2", "parallel.chunks=2", "attention.placement=cad"},
+      {{"model.layers=4", "parallel.pipeline=2", "parallel.chunks=2",
+        "parallel.schedule=phase_aligned", "attention.placement=cad"},
        "found 2 with schedule phase_aligned"},
       {{"model.layers=4", "parallel.chunks=2", "attention.placement=ring"}, "interleaved"},
       {{"model.layers=12", "parallel.pipeline=3", "parallel.chunks=2", "attention.placement=ring"},

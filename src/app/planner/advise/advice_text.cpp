@@ -131,11 +131,10 @@ std::string answer_text(const Advice& advice) {
   const std::vector<Considered>& all = advice.choice.considered;
   const Considered& first = all.front();
   const auto untried = std::ranges::count(all, true, &Considered::out_of_time);
-  std::string text =
-      fmt::format("The fastest {} {}, {}: {}{} a step, {} tokens/s",
-                  untried > 0 ? "found is" : "is", layout_text(first.candidate),
-                  placement_text(first.candidate), step_text(first.seconds),
-                  interval_text(first), format_count(advice.documents.tokens / first.seconds));
+  std::string text = fmt::format(
+      "The fastest {} {}, {}: {}{} a step, {} tokens/s", untried > 0 ? "found is" : "is",
+      layout_text(first.candidate), placement_text(first.candidate), step_text(first.seconds),
+      interval_text(first), format_count(advice.documents.tokens / first.seconds));
   if (first.utilization > 0) text += fmt::format(", MFU {:.0f} %", 100 * first.utilization);
   text += ".";
   if (untried == 0) return text;

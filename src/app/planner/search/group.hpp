@@ -3,12 +3,13 @@
 // takes, in operations of a clock: the same on every host.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "app/planner/search/candidates.hpp"
@@ -20,8 +21,8 @@ namespace cadenza::app {
 /// A layout with a placement: one set of plans for all of its variants.
 struct Group {
   Candidate arrangement;
-  std::size_t family = 0;        ///< equal numbers: apart by the microbatch only
-  bool leads = false;            ///< the family, by bound
+  std::size_t family = 0;        ///< equal numbers: one layout, with cad or without
+  bool spare = false;            ///< the one before with fewer rows, should that not fit
   std::vector<Judged> variants;  ///< by bound
   double expected = 0;           ///< seconds of the fastest variant; before any look its bound
   double work = 0;               ///< that simulating it will take
@@ -30,21 +31,27 @@ struct Group {
   bool disaggregates() const { return app::disaggregates(arrangement); }
 };
 
-/// Estimates over bounds: the least that was seen of a layout, whose placements without cad differ
-/// little, or else of a placement with a pipeline or without, as what bounds leave out is alike.
+/// Estimates, or what was simulated, over bounds, as what bounds leave out is alike: the least that
+/// was seen of a layout with cad, or without, times the least that the placement took there of
+/// others; of an unknown layout the least of the placement, with a pipeline or without, in context
+/// groups of at least half as many ranks or else the largest: larger ones take more messages.
 class Ratios {
  public:
   explicit Ratios(std::span<const Group> groups);
   /// Of a group that was not looked at; 1: none like it was.
   double of(const Group& group) const;
+  /// Seconds, about; infinite: nothing was looked at.
+  double least() const { return least_; }
+  bool knows_layout_of(const Group& group) const { return of_families_.contains(group.family); }
 
  private:
-  using Kind = std::pair<config::PlacementKind, bool>;
-  using Layout = std::array<std::int64_t, 6>;
+  using Kind = std::tuple<config::PlacementKind, config::Sharding, config::Overlap, bool>;
+  double of_kind(const Group& group) const;
   static Kind kind_of(const Group& group);
-  static Layout layout_of(const Group& group);
-  std::map<Kind, double> of_kinds_;
-  std::map<Layout, double> of_layouts_;
+  std::map<Kind, std::map<std::int64_t, double>> of_kinds_;  ///< by context
+  std::map<std::size_t, double> of_families_;
+  double least_ = std::numeric_limits<double>::infinity();
+  std::map<Kind, double> in_families_;  ///< times the least of a family
 };
 
 /// A pool of cad.
@@ -62,7 +69,7 @@ using StepPlans = std::vector<program::TickPlans>;
 /// Operations of plans and of the clocks that go through so many operations.
 double work_of(const StepPlans& tick_plans, double operations);
 
-/// Of the first sample, before its plans are made: entries by rank and source of keys.
+/// Of the first sample, before its plans are made: about.
 double work_of_sample(const config::Experiment& e);
 
 }  // namespace cadenza::app

@@ -25,7 +25,6 @@ class GroupList {
       : given_(given), steps_(steps), room_(room) {
     add_layouts(groups_, arrangements(given_));
     add_served_groups();
-    name_leaders();
   }
 
   std::vector<Group> take() { return std::move(groups_); }
@@ -55,7 +54,10 @@ class GroupList {
   /// easier to balance.
   void add_layout(std::vector<Group>& groups, std::span<const Candidate> placements) {
     std::vector<Group> level, next;
-    for (const Candidate& one : placements) level.push_back(group_of(one, ++families_));
+    families_ += 2;
+    for (const Candidate& one : placements) {
+      level.push_back(group_of(one, families_ + (disaggregates(one) ? 1 : 0)));
+    }
     for (; !level.empty(); level = std::move(next)) {
       next.clear();
       bool lower = false;
@@ -79,10 +81,11 @@ class GroupList {
     const auto is_tight = [&](const Judged& variant) {
       return variant.outcome != Outcome::too_large && room_.is_tight(variant);
     };
-    if (fewer && std::ranges::any_of(group.variants, is_tight)) {
-      groups.push_back(group_of(*fewer, group.family));
-    }
+    const bool tight = std::ranges::any_of(group.variants, is_tight);
     groups.push_back(std::move(group));
+    if (!fewer || !tight) return;
+    groups.push_back(group_of(*fewer, groups.back().family));
+    groups.back().spare = true;
   }
 
   Group group_of(const Candidate& arrangement, std::size_t family) {
@@ -98,9 +101,7 @@ class GroupList {
       judged.model_flops = mean_of(steps, [](auto& step) { return step.model_flops; });
     }
     std::ranges::stable_sort(group.variants, {}, &Judged::bound);
-    group.work = work_of_sample(arrangement.of(given_)) *
-                 static_cast<double>(arrangement.microbatch) /
-                 static_cast<double>(given_.batch.microbatch);
+    group.work = work_of_sample(arrangement.of(given_));
     weed(group);
     return group;
   }
@@ -139,17 +140,6 @@ class GroupList {
         counts.erase(best);
       }
     }
-  }
-
-  /// Of each family the one with the least bound.
-  void name_leaders() {
-    std::map<std::size_t, Group*> leaders;
-    for (Group& group : groups_) {
-      if (group.settled) continue;
-      Group*& leader = leaders.try_emplace(group.family, &group).first->second;
-      if (group.expected < leader->expected) leader = &group;
-    }
-    for (const auto& [family, leader] : leaders) leader->leads = true;
   }
 
   const config::Experiment& given_;

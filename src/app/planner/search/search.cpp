@@ -4,49 +4,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
 
 #include "app/planner/all_cores.hpp"
-#include "app/planner/predict/forecast.hpp"
 #include "app/planner/predict/sample.hpp"
 #include "app/planner/search/finals.hpp"
 #include "app/planner/search/group.hpp"
 #include "app/planner/search/groups.hpp"
+#include "app/planner/search/looks.hpp"
 #include "app/planner/search/room.hpp"
 #include "app/planner/search/search_report.hpp"
 #include "app/planner/search/typical_steps.hpp"
 #include "app/planner/terminal.hpp"
-#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
-#include "cadenza/simulate/simulator.hpp"
 
 namespace cadenza::app {
 namespace {
 
-/// Parts of a step that are looked at before all of it. What ranks of a pool send grows with their
-/// number; one microbatch says little of the others.
-constexpr std::array<SampleSize, 3> kSamples = {{{8, 2}, {64, 4}, {256, 8}}};
-constexpr double kPlanning = 0.6;  ///< of a plan's entries; the rest is for each variant
-/// Estimates may be that much too high.
-constexpr double kDoubt = 1.1;
-constexpr double kDoubtOfCheap = 1.6;  ///< ... where to simulate costs little
-constexpr double kApart = 1.005;       ///< ... of variants with the same plans
-constexpr double kShortWork = 4e6;     ///< about a second
-constexpr double kCheapWork = 1e6;
 constexpr double kMostWorkOfOne = 3 * kMostWork;
-/// Times the share of all work that a group takes: at a quarter it has to promise a step that takes
-/// a fifth less, or half as long with cad, of which parts promise too much.
-constexpr double kDear = 1, kDearOfCad = 4;
+constexpr double kHopeless = 1.5;   ///< times what is known to be possible
 constexpr std::size_t kAtOnce = 4;  ///< are looked at, on as many cores as there are
 
 /// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
@@ -178,18 +162,6 @@ class Search {
     return large;
   }
 
-  static Sample part_of(const config::Experiment& e, const PackedStep& step, SampleSize size) {
-    return sample_of(e, step.batch, step.attention, size);
-  }
-
-  /// The seconds that a group may be expected to take and still win.
-  double most_of(const Group& group) const {
-    // A bound leaves no doubt where no rank is faster than the machine says.
-    const bool sure = given_.cluster.speed_spread == 0 && given_.cluster.jitter == 0;
-    if (group.looks == 0 && sure) return best_;
-    return best_ * (group.work < kCheapWork ? kDoubtOfCheap : kDoubt);
-  }
-
   /// The next ones to look at, none when the best is known or there is no time left: the best so
   /// far of each kind, so that one is soon simulated, which excludes others; and those that promise
   /// more than what is known of them says.
@@ -207,8 +179,12 @@ class Search {
     if (work < most_work_) {
       for (const bool cad : {true, false}) add(best_estimated(cad));
     }
-    while (few.size() < kAtOnce && work < most_work_) {
-      if (!add(next_to_look_at(few, work, ratios))) break;
+    for (bool more = true; more && few.size() < kAtOnce;) {
+      more = false;
+      for (const bool cad : {true, false}) {
+        const bool room = few.size() < kAtOnce && work < most_work_;
+        more = (room && add(next_to_look_at(cad, few, work, ratios))) || more;
+      }
     }
     if (!few.empty() || !early_) return few;
     early_ = false;
@@ -224,38 +200,62 @@ class Search {
     Group* best = nullptr;
     for (Group& group : groups_) {
       if (group.settled || group.looks == 0 || group.disaggregates() != cad) continue;
-      if (group.expected >= most_of(group) || waits(group)) continue;
+      if (group.expected >= looks_.most_of(group) || waits(group)) continue;
       if (best == nullptr || group.expected < best->expected) best = &group;
     }
     return best;
   }
 
-  /// At first those whose samples take least work, as bounds say little of messages, of all
-  /// microbatches the one with the least bound; then the most promising one.
+  /// The most promising one with cad, or without; of a layout at first the one with the least
+  /// bound. At the beginning those that take least work, as bounds say little of messages.
   /// @param work  with that of those that were chosen
-  Group* next_to_look_at(std::span<Group* const> chosen, double work, const Ratios& ratios) {
-    Group* cheapest = nullptr;
+  Group* next_to_look_at(bool cad, std::span<Group* const> chosen, double work,
+                         const Ratios& ratios) {
     Group* best = nullptr;
+    Group* cheapest = nullptr;
     double promise = std::numeric_limits<double>::infinity();
+    const std::vector<Group*> leaders = leaders_of_unknown(ratios);
     for (Group& group : groups_) {
-      if (group.settled || group.expected >= most_of(group)) continue;
+      if (group.settled || group.disaggregates() != cad || comes_later(group)) continue;
+      if (group.expected >= looks_.most_of(group)) continue;
       if (waits(group) || std::ranges::find(chosen, &group) != chosen.end()) continue;
       // What a first sample takes is only reckoned, and may be a part of that.
       if (group.looks == 0 && work + group.work / 4 > most_work_) continue;
+      const bool known = ratios.knows_layout_of(group);
+      if (!known && leaders[group.family] != &group) continue;
       const double expected =
           group.looks == 0 ? promise_of(group) * ratios.of(group) : group.expected;
       if (expected < promise) promise = expected, best = &group;
-      if (group.looks > 0 || !group.leads) continue;
+      if (known || group.expected * ratios.of(group) > kHopeless * ratios.least()) continue;
       if (cheapest == nullptr || group.work < cheapest->work) cheapest = &group;
     }
-    const bool cheap = cheapest != nullptr && work + cheapest->work < most_work_ / 4;
+    const bool cheap = cheapest != nullptr && work + cheapest->work < most_work_ / 8;
     return cheap ? cheapest : best;
   }
 
-  /// The seconds that a group is expected to take; more where it is much work to know them.
+  /// By family of which nothing is known, the one with the least bound.
+  std::vector<Group*> leaders_of_unknown(const Ratios& ratios) {
+    std::vector<Group*> leaders;
+    for (Group& group : groups_) {
+      if (group.settled || comes_later(group) || ratios.knows_layout_of(group)) continue;
+      leaders.resize(std::max(leaders.size(), group.family + 1));
+      Group*& leader = leaders[group.family];
+      const auto rank = [](const Group& one) { return std::pair(one.expected, one.work); };
+      if (leader == nullptr || rank(group) < rank(*leader)) leader = &group;
+    }
+    return leaders;
+  }
+
+  /// Whether the same with more rows was not looked at yet.
+  static bool comes_later(const Group& group) {
+    const Group* fuller = &group - 1;
+    return group.spare && fuller->looks == 0 && !fuller->settled;
+  }
+
+  /// The seconds that a group is expected to take; more where it is much work to know them: one
+  /// that takes a quarter of all work has to promise a step that takes a fifth less.
   static double promise_of(const Group& group) {
-    const double dear = group.disaggregates() ? kDearOfCad : kDear;
-    return group.expected * (1 + dear * group.work / kMostWork);
+    return group.expected * (1 + group.work / kMostWork);
   }
 
   /// Simulates those with cad, or without, that may be the best of their kind, so that the report
@@ -274,14 +274,14 @@ class Search {
       };
       Group* next = nullptr;
       for (Group& group : groups_) {
-        if (group.settled || group.disaggregates() != cad) continue;
+        if (group.settled || group.disaggregates() != cad || comes_later(group)) continue;
         if (group.looks == 0 && promise(group) >= best_) continue;
         const double most = std::isinf(best_) ? kMostWork : kWorkToCompare;
-        if (group.work >= most || group.expected >= most_of(group)) continue;
+        if (group.work >= most || group.expected >= looks_.most_of(group)) continue;
         if (next == nullptr || promise(group) < promise(*next)) next = &group;
       }
       if (next == nullptr || (work_ >= most_work_ && !std::isinf(best_))) break;
-      work_ < most_work_ || next->looks == 0 ? look({&next, 1}) : judge(*next);
+      work_ < most_work_ || next->looks == 0 ? look({&next, 1}) : looks_.at_all(*next);
     }
     std::vector<Group*> others;
     std::ranges::copy_if(long_, std::back_inserter(others),
@@ -293,7 +293,7 @@ class Search {
   /// At larger parts of their steps than before; when there are none, at all of it.
   void look(std::span<Group* const> groups) {
     std::vector<std::optional<double>> work(groups.size());
-    on_all_cores(groups.size(), [&](std::size_t i) { work[i] = look_at_part(*groups[i]); });
+    on_all_cores(groups.size(), [&](std::size_t i) { work[i] = looks_.at_part(*groups[i]); });
     for (std::size_t i = 0; i < groups.size(); ++i) {
       Group& group = *groups[i];
       if (work[i]) {
@@ -301,7 +301,7 @@ class Search {
         show(group.arrangement, group.settled
                                     ? "does not fit"
                                     : fmt::format("estimated {}", format_duration(group.expected)));
-      } else if (group.expected < most_of(group)) {
+      } else if (group.expected < looks_.most_of(group)) {
         look_at_all(group);
       }
     }
@@ -309,20 +309,8 @@ class Search {
 
   void look_at_all(Group& group) {
     group.settled = true;  // if only for lack of time
-    if (work_ + group.work < most_work_) return judge(group);
+    if (work_ + group.work < most_work_) return looks_.at_all(group);
     long_.push_back(&group);
-  }
-
-  /// Returns the work of it; none where all larger parts were looked at. Changes only the group.
-  std::optional<double> look_at_part(Group& group) {
-    while (group.looks < kSamples.size()) {
-      const SampleSize& size = kSamples[group.looks++];
-      const config::Experiment e = group.arrangement.of(given_);
-      const Sample sample = part_of(e, steps_.in_microbatches_of(e).front(), size);
-      if (sample.parts == 1) break;
-      if (sample.text != group.variants.front().sample) return estimate_by(group, size);
-    }
-    return std::nullopt;
   }
 
   /// Where there was no time for any, the one that takes least of those that no other is likely to
@@ -334,7 +322,7 @@ class Search {
     std::ranges::stable_sort(groups, {}, [&](const Group* group) {
       return std::pair(group->expected > most, group->work);
     });
-    for (std::size_t i = 0; i < groups.size() && std::isinf(best_); ++i) judge(*groups[i]);
+    for (std::size_t i = 0; i < groups.size() && std::isinf(best_); ++i) looks_.at_all(*groups[i]);
   }
 
   /// Where a step is much work, the most promising one is worth more time than all searches get.
@@ -345,144 +333,27 @@ class Search {
       if (group->disaggregates() || group->work >= kMostWorkOfOne) continue;
       if (best == nullptr || group->expected < best->expected) best = group;
     }
-    if (best != nullptr && best->expected < best_) judge(*best);
-  }
-
-  /// Of the variants with equal shards the first that fits: more recomputation is only slower.
-  template <class Look>
-  void first_that_fit(Group& group, Look look_at) {
-    std::array<bool, 3> done{};
-    for (Judged& variant : group.variants) {
-      bool& mine = done[at(variant.candidate.parallel.shard)];
-      if (mine || variant.outcome == Outcome::too_large) continue;
-      room_.measure(variant);
-      mine = room_.has(variant) && (look_at(variant), room_.has(variant));
-      if (!mine) variant.outcome = Outcome::too_large;
-    }
-  }
-
-  /// Returns the work of it.
-  double estimate_by(Group& group, SampleSize size) {
-    const config::Experiment e = group.arrangement.of(given_);
-    const std::vector<PackedStep>& steps = steps_.in_microbatches_of(e);
-    std::vector<StepPlans> plans;
-    exec::MemoryEstimate more;
-    double planning = 0, whole = 0, looking = 0;
-    for (const PackedStep& step : steps) {
-      const Sample part = part_of(e, step, size);
-      plans.push_back(program::plan_ticks(part.experiment, part.batch, machine_));
-      more = exec::larger_of_each(more, memory_of_plans(part, plans.back()));
-      planning += work_of(plans.back(), 0);
-      whole += part.parts * work_of(plans.back(), 0);
-    }
-    double expected = std::numeric_limits<double>::infinity();
-    first_that_fit(group, [&](Judged& variant) {
-      room_.measure(variant, more);
-      if (!room_.has(variant)) return;
-      variant.expected = variant.bound;
-      for (std::size_t i = 0; i < steps.size(); ++i) {
-        const Sample sample = part_of(variant.candidate.of(given_), steps[i], size);
-        const Estimate beyond = estimate(sample, plans[i], 0, machine_);
-        variant.expected += steps[i].share * beyond.seconds;
-        variant.sample = sample.text;
-        whole += beyond.operations;
-        looking += beyond.operations / sample.parts;
-      }
-      expected = std::min(expected, variant.expected);
-    });
-    group.variants.front().sample = part_of(e, steps.front(), size).text;
-    group.settled = std::isinf(expected);
-    group.expected = expected;
-    group.work = whole;
-    return planning + looking;
-  }
-
-  /// Variants with the same plans are apart by what estimates say: where a clock takes long, those
-  /// that an estimate has behind one of them need none.
-  void judge(Group& group) {
-    group.settled = true;
-    std::vector<StepPlans> plans;
-    double least = std::numeric_limits<double>::infinity();
-    std::ranges::stable_sort(group.variants, {}, [](const Judged& judged) {
-      return std::pair(judged.expected == 0, judged.expected);
-    });
-    first_that_fit(group, [&](Judged& variant) {
-      const bool behind = group.work > kShortWork && variant.expected > kApart * least;
-      if (behind || variant.expected >= most_of(group)) return;
-      simulate(variant, plans);
-      if (room_.has(variant)) least = std::min(least, variant.expected);
-    });
+    if (best != nullptr && best->expected < best_) looks_.at_all(*best);
   }
 
   /// Candidates that need least first, until one fits.
   void visit_by_memory() {
+    std::vector<Group*> all;
     for (Group& group : groups_) {
       for (Judged& variant : group.variants) {
         variant.outcome = Outcome::bound;
         variant.expected = 0;
         room_.measure(variant);
       }
+      all.push_back(&group);
     }
-    std::ranges::stable_sort(groups_, {}, [](const Group& group) {
-      return std::ranges::min(group.variants, {}, &Judged::bytes).bytes;
+    std::ranges::stable_sort(all, {}, [](const Group* group) {
+      return std::ranges::min(group->variants, {}, &Judged::bytes).bytes;
     });
     int looks = 0;
-    for (Group& group : groups_) {
-      if (ranked_.empty() && looks++ < kMostByMemory) judge(group);
+    for (Group* group : all) {
+      if (ranked_.empty() && looks++ < kMostByMemory) looks_.at_all(*group);
     }
-  }
-
-  /// @param plans  of the group, by step; made for its first variant
-  void simulate(Judged& judged, std::vector<StepPlans>& plans) {
-    const std::vector<PackedStep>& steps = steps_.in_microbatches_of(judged.candidate.of(given_));
-    plans.resize(steps.size());
-    Judged mean = judged;
-    mean.bytes = 0;
-    mean.parts = {};
-    mean.seconds = mean.attention_imbalance = mean.work = 0;
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (!add_step(mean, steps[i], plans[i])) {
-        judged.bytes = mean.bytes;
-        judged.fullest = mean.fullest;
-        return;
-      }
-    }
-    judged = mean;
-    judged.outcome = Outcome::simulated;
-    judged.first = judged.seconds;
-    best_ = std::min(best_, judged.seconds);
-    ranked_.push_back(judged);
-    show(judged.candidate, fmt::format("simulated {}", format_duration(judged.seconds)));
-  }
-
-  /// Adds what a step says by what it stands for. Returns whether it fits.
-  bool add_step(Judged& mean, const PackedStep& packed, StepPlans& tick_plans) {
-    const config::Experiment e = mean.candidate.of(given_);
-    const program::StepShape step_shape(e);
-    const simulate::Costs costs(machine_, e, step_shape.layout);
-    if (tick_plans.empty()) {
-      tick_plans = plan_on_all_cores(e, packed.batch, machine_);
-      work_ += kPlanning * work_of(tick_plans, 0);
-    }
-    work_ += (1 - kPlanning) * work_of(tick_plans, 0);
-    Forecast step = prepare(e, step_shape, std::move(tick_plans),
-                            !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
-    if (step.peak_bytes() > mean.bytes) {
-      mean.bytes = step.peak_bytes();
-      mean.fullest = step.memory[step.fullest()].largest();
-    }
-    const bool fits = room_.has(mean);
-    if (fits) {
-      advance(step, e, step_shape, costs, packed.batch.step);
-      const auto operations = static_cast<double>(step.result.operations);
-      work_ += operations;
-      mean.work += packed.share * work_of(step.tick_plans, operations);
-      mean.seconds += packed.share * step.result.seconds;
-      mean.parts = mean.parts + packed.share * parts_of(step.result);
-      mean.attention_imbalance += packed.share * imbalance_of(e, step.result);
-    }
-    tick_plans = std::move(step.tick_plans);
-    return fits;
   }
 
   std::int64_t seen() const {
@@ -514,9 +385,9 @@ class Search {
   }
 
   SearchReport report() const {
-    SearchReport found{given_,         machine_,       room_.bytes(),
+    SearchReport found{given_,         machine_,        room_.bytes(),
                        groups_.size(), steps_.tokens(), ranked_,
-                       cad_,           too_large(),    {}};
+                       cad_,           too_large(),     {}};
     for (const Group& group : groups_) {
       const std::size_t plans = group.variants.front().plans;
       const bool simulated = std::ranges::find(ranked_, plans, &Judged::plans) != ranked_.end();
@@ -552,11 +423,13 @@ class Search {
   Room room_;
   std::vector<Group> groups_;
   std::optional<Progress> progress_;
+  Looks looks_{given_, machine_, steps_, room_,
+               [this](const Candidate& one, const std::string& found) { show(one, found); }};
+  std::vector<Judged>& ranked_ = looks_.simulated;
+  double& best_ = looks_.best;
+  double& work_ = looks_.work;
   std::vector<Group*> long_;  ///< that would take more than what is left of the work limit
-  std::vector<Judged> ranked_;
   std::optional<StepRatio> cad_;
-  double best_ = std::numeric_limits<double>::infinity();  ///< seconds, simulated
-  double work_ = 0;
   double most_work_ = 0;  ///< set for each round
   bool early_ = true;     ///< first half of that, as long as there is anything that does not wait
 };

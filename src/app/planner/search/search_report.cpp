@@ -52,9 +52,9 @@ std::string row(std::string_view rank, const Judged& j, std::string_view step) {
   const std::string stages =
       p.chunks > 1 ? fmt::format("{}x{}", p.pipeline, p.chunks) : fmt::format("{}", p.pipeline);
   return fmt::format(kRow, rank, p.data, stages, p.tensor, p.context, servers,
-                     format_tokens(static_cast<double>(j.candidate.microbatch)), short_text(j.candidate),
-                     config::word_of(j.candidate.recompute), config::word_of(p.shard), step,
-                     bytes_text(j.bytes));
+                     format_tokens(static_cast<double>(j.candidate.microbatch)),
+                     short_text(j.candidate), config::word_of(j.candidate.recompute),
+                     config::word_of(p.shard), step, bytes_text(j.bytes));
 }
 
 std::string head(std::string_view step) {

@@ -85,8 +85,8 @@ std::vector<PackedStep>& TypicalSteps::in_microbatches_of(const config::Experime
     std::vector<double> attention = least_time.attention();
     const double flops =
         cost::model_flops(candidate.model, candidate.attention.mask(), batch.lengths());
-    steps.push_back({number.share, std::move(batch), std::move(least_time), std::move(attention),
-                     flops});
+    steps.push_back(
+        {number.share, std::move(batch), std::move(least_time), std::move(attention), flops});
   }
   return steps;
 }
