@@ -37,7 +37,8 @@ def settings(row):
             for key in ("data", "pipeline", "tensor", "context", "shard")}
     keys |= {"attention.placement": row["placement"].split(",")[0].split(" ")[0],
              "attention.overlap": "ping_pong" if "ping-pong" in row["placement"] else "none",
-             "run.recompute": row["recompute"], "batch.microbatch": row["microbatch"]}
+             "run.recompute": row["recompute"], "batch.microbatch": row["microbatch"],
+             "batch.longest": row["longest"]}
     return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 
@@ -176,6 +177,7 @@ def test_no_folder_is_left_where_nothing_fits(tmp_path):
     found = harness.run(1, ["advise", "--model", "llama3.1-405b", "--machine", "a100-40",
                             "--devices", "8", "--output", tmp_path / "none"], cwd=harness.ROOT)
     assert found.code == harness.USAGE
+    assert "valid: more ranks: weights, gradients and optimizer alone do not fit" in found.err
     assert not (tmp_path / "none").exists()
 
 
@@ -185,6 +187,17 @@ def test_cad_is_not_chosen_where_it_has_nothing_to_move(tmp_path):
     found = json.loads(advise(*QUESTION, "--lengths", lengths, "--format", "json").out)
     assert found["cad"]["value"] == pytest.approx(1, abs=0.002)
     assert not found["search"][0]["placement"].startswith("cad")
+
+
+def test_layouts_with_fewer_rows_are_tried_where_memory_is_short():
+    """Without them it said that cad is 1.12 x as fast, as `dynamic` did not fit."""
+    words = ["--model", "llama3-8b", "--machine", "h100", "--devices", "8", "--format", "json"]
+    found = json.loads(advise(*words).out)
+    assert best_of(found, cad=False)["placement"] == "dynamic"
+    assert best_of(found, cad=False)["longest"] == 1.1
+    assert found["cad"]["high"] < 1.05
+    given = json.loads(advise(*words, "--set", "batch.longest=1.25").out)
+    assert {row["longest"] for row in given["search"]} == {1.25}
 
 
 def test_one_node_of_a_machine_with_logs_of_others(tmp_path):

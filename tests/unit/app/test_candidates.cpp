@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "unit/app/search_cases.hpp"
@@ -87,6 +88,23 @@ TEST(Candidates, CadIsTriedWithWholeDocumentsWhereTheShardingIsOpen) {
   };
   EXPECT_GT(whole(experiment()), 0u);
   EXPECT_EQ(whole(experiment({"attention.sharding=zigzag"})), 0u);
+}
+
+TEST(Candidates, RowsAreFewerWhereDocumentsAreSharedByCost) {
+  std::size_t found = 0;
+  const config::Experiment e = experiment();
+  for (const Candidate& one : arrangements(e)) {
+    const std::optional<Candidate> fewer = with_fewer_rows(e, one);
+    EXPECT_EQ(fewer.has_value(), one.parallel.context > 1 && one.of(e).attention.shares_by_cost());
+    if (!fewer) continue;
+    ++found;
+    EXPECT_LT(fewer->of(e).batch.longest, one.of(e).batch.longest);
+    EXPECT_THAT(placement_text(*fewer), HasSubstr(", longest 1.1"));
+    EXPECT_THAT(settings(*fewer), Contains("--set batch.longest=1.1"));
+  }
+  EXPECT_GT(found, 0u);
+  const config::Experiment given = experiment({"batch.longest=1.25"});
+  for (const Candidate& one : arrangements(given)) EXPECT_FALSE(with_fewer_rows(given, one));
 }
 
 TEST(Candidates, StagesAreTriedInGroupsOfLayers) {

@@ -29,6 +29,7 @@ using search_cases::corpus;
 using search_cases::experiment;
 using search_cases::kExperiment;
 using search_cases::machine;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -309,7 +310,9 @@ TEST(Choose, WhereLittleFitsItIsFound) {
   m.memory = least;
   EXPECT_EQ(need_of(choose(e, m).experiment, m), least);
   m.memory = least - 1;
-  EXPECT_THAT(refusal(e, m), HasSubstr("the least is "));
+  EXPECT_THAT(refusal(e, m), AllOf(HasSubstr("the least is "), HasSubstr("a smaller batch")));
+  m.memory = 1;
+  EXPECT_THAT(refusal(e, m), HasSubstr("valid: more ranks: weights, gradients"));
 }
 
 // The best of all, found without looking at all.

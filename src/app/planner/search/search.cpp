@@ -400,6 +400,11 @@ class Search {
   [[noreturn]] void refuse() const {
     const std::vector<Judged> large = too_large();
     const Judged& least = *std::ranges::min_element(large, {}, need_of_run);
+    const bool weights_alone =
+        exec::least_memory(least.candidate.of(given_)).parameters > room_.bytes();
+    const char* instead =
+        weights_alone ? "more ranks: weights, gradients and optimizer alone do not fit"
+                      : "more ranks, a smaller batch.microbatch, or keys set to auto";
     const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
     const std::string found =
         given_.run.memory > 0 ? fmt::format("run.memory: found {}", bytes(room_.bytes()))
@@ -407,12 +412,11 @@ class Search {
                                             machine_.name, bytes(room_.bytes()));
     fail(ExitCode::usage,
          "{}, but all {} layouts and placements need more or may in a long run; the "
-         "least is {} (most of it: {}): {}, {}, run.recompute {}, parallel.shard {}; valid: more "
-         "ranks, a smaller batch.microbatch, or keys set to auto",
+         "least is {} (most of it: {}): {}, {}, run.recompute {}, parallel.shard {}; valid: {}",
          found, groups_.size(), bytes(need_of_run(least)), least.fullest,
          layout_text(least.candidate), placement_text(least.candidate),
          config::word_of(least.candidate.recompute),
-         config::word_of(least.candidate.parallel.shard));
+         config::word_of(least.candidate.parallel.shard), instead);
   }
 
   const config::Experiment& run_;

@@ -212,11 +212,12 @@ std::string counts(const SearchReport& report) {
       "not fit, {} excluded by their lower bound",
       report.arrangements, report.arrangements - report.others.size(), estimated,
       count(report, Outcome::too_large), count(report, Outcome::bound));
-  if (const auto untried = count(report, Outcome::untried); untried > 0) {
-    text += fmt::format(", {} not tried", untried);
-  }
-  if (count(report, Outcome::untried) + count(report, Outcome::late) > 0) {
-    text += "\nThe search ran out of time: one that was not simulated may be faster";
+  const auto untried = count(report, Outcome::untried);
+  if (untried > 0) text += fmt::format(", {} not tried", untried);
+  if (const auto late = count(report, Outcome::late); untried + late > 0) {
+    text += fmt::format(
+        "\nThe search ran out of time: {} of those estimated or not tried may be faster",
+        untried + late);
   }
   return text + fmt::format("\n{} candidates simulated, the best of them for {}:\n\n",
                             report.ranked.size(), counted(report.ranked.front().steps, "step"));
