@@ -402,9 +402,9 @@ class Search {
     const Judged& least = *std::ranges::min_element(large, {}, need_of_run);
     const bool weights_alone =
         exec::least_memory(least.candidate.of(given_)).parameters > room_.bytes();
-    const char* instead =
-        weights_alone ? "more ranks: weights, gradients and optimizer alone do not fit"
-                      : "more ranks, a smaller batch.microbatch, or keys set to auto";
+    const char* instead = weights_alone
+                              ? "more ranks: weights, gradients and optimizer alone do not fit"
+                              : "more ranks, a smaller batch.microbatch, or keys set to auto";
     const auto bytes = [](std::int64_t value) { return format_bytes(static_cast<double>(value)); };
     const std::string found =
         given_.run.memory > 0 ? fmt::format("run.memory: found {}", bytes(room_.bytes()))
