@@ -28,8 +28,12 @@ TEST(Advice, LimitsCountAsTheyArePrinted) {
     Advice advice;
     advice.choice.cad = one.cad;
     const bool sure = one.what == "b" || one.what == "d";
-    EXPECT_EQ(cad_text(advice).find("No difference") == std::string::npos, sure) << one.what;
+    EXPECT_EQ(cad_text(advice).find("may be less than what simulations") == std::string::npos, sure)
+        << one.what;
   }
+  Advice alike;
+  alike.choice.cad = scenario("e", 0.97, 1.004).cad;
+  EXPECT_TRUE(cad_text(alike).ends_with(" No difference is certain."));
 }
 
 TEST(Advice, OfTooFewStepsTheGainIsNotKnown) {

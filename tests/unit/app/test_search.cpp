@@ -262,9 +262,10 @@ TEST(LeastTime, NoListOfStagesIsFaster) {
   }
 }
 
-/// Bytes that a long run may need.
+/// Bytes that a long run may need, by what 32 of these steps do, which differ little.
 std::int64_t need_of(const config::Experiment& e, const config::Machine& m) {
   Judged judged;
+  judged.steps = 32;
   judged.bytes = bytes_of(e, m);
   judged.fixed = exec::least_memory(e).total();
   return need_of_run(judged);

@@ -25,9 +25,10 @@ double printed(double value) {
   return std::stod(fmt::format("{:.2f}", value));
 }
 
-/// A difference that is less than simulated steps are off by (docs/simulation.md) is none.
+/// That simulated steps are off by (docs/simulation.md): a difference that is less is none.
+constexpr double kNoise = 0.02;
+
 Verdict verdict_of(const StepRatio& cad) {
-  constexpr double kNoise = 0.02;
   if (std::isinf(cad.high)) return Verdict::unknown;
   if (printed(cad.low) > 1 + kNoise) return Verdict::pays;
   return printed(cad.high) < 1 - kNoise ? Verdict::loses : Verdict::not_sure;
@@ -162,7 +163,10 @@ std::string cad_text(const Advice& advice) {
     case Verdict::not_sure:
       break;
   }
-  return text + " No difference is certain.";
+  const bool differs = printed(cad->high) < 1 || printed(cad->low) > 1;
+  if (!differs) return text + " No difference is certain.";
+  return text + fmt::format(" That may be less than what simulations are off by ({:.0f} %).",
+                            100 * kNoise);
 }
 
 std::string pays_text(const std::vector<Scenario>& scenarios) {

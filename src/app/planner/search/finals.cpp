@@ -85,7 +85,7 @@ class Contest {
       if ((step + 1) % kRound != 0) continue;
       give_up_slower();
       save_work(step + 1);
-      if (known()) break;
+      if (known(step + 1)) break;
     }
     return result();
   }
@@ -239,9 +239,9 @@ class Contest {
   }
 
   /// How much longer the best without cad takes, and every rival than the best of its kind.
-  bool known() {
+  bool known(std::size_t steps) {
     const Finalist *with = best_of(true), *without = best_of(false);
-    if (with == nullptr || without == nullptr) return true;
+    if (with == nullptr || without == nullptr) return steps >= kEnough;
     std::vector<std::pair<StepRatio, Finalist*>> all = rivals();
     all.emplace_back(ratio_of(without->seconds, with->seconds), nullptr);
     return std::ranges::all_of(all, [](const auto& rival) {
@@ -256,14 +256,15 @@ class Contest {
     if (with != nullptr && without != nullptr) {
       found.cad = ratio_of(without->seconds, with->seconds);
     }
+    for (const Finalist& one : all_) {
+      if (one.too_large()) found.too_large.push_back(one.judged);
+    }
     if (with == nullptr && without == nullptr) return found;
     const bool cad_wins =
         without == nullptr || (with != nullptr && with->mean() <= without->mean());
     const Finalist& first = cad_wins ? *with : *without;
     for (const Finalist& one : all_) {
-      if (one.too_large()) {
-        found.too_large.push_back(one.judged);
-      } else if (!one.seconds.empty()) {
+      if (!one.too_large() && !one.seconds.empty()) {
         const Finalist& rival = one.cad() ? *with : *without;
         found.ranked.push_back(mean_of(one, rival, mean_of(rival, first, first.mean()).seconds));
       }

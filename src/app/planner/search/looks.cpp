@@ -78,6 +78,7 @@ double Looks::estimate_by(Group& group, SampleSize size) {
   double expected = std::numeric_limits<double>::infinity();
   first_that_fit(group, [&](Judged& variant) {
     room_.measure(variant, more);
+    variant.work = whole;
     if (!room_.has(variant)) return;
     variant.expected = variant.bound;
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -151,12 +152,13 @@ bool Looks::add_step(Judged& mean, const PackedStep& packed, StepPlans& tick_pla
     mean.bytes = step.peak_bytes();
     mean.fullest = step.memory[step.fullest()].largest();
   }
+  mean.work += packed.share * work_of(step.tick_plans, 0);
   const bool fits = room_.has(mean);
   if (fits) {
     advance(step, e, step_shape, costs, packed.batch.step);
     const auto operations = static_cast<double>(step.result.operations);
     work += operations;
-    mean.work += packed.share * work_of(step.tick_plans, operations);
+    mean.work += packed.share * operations;
     mean.seconds += packed.share * step.result.seconds;
     mean.parts = mean.parts + packed.share * parts_of(step.result);
     mean.attention_imbalance += packed.share * imbalance_of(e, step.result);

@@ -24,6 +24,13 @@ inline std::int64_t need_of_run(const Judged& judged) {
          static_cast<std::int64_t>(kGrowth * doublings * static_cast<double>(of_plans));
 }
 
+/// Whether enough steps of it can be simulated to see what it needs, which says more than what a
+/// few steps promise. Where simulating is much work that few decide.
+inline bool will_be_seen(const Judged& judged) {
+  constexpr int kEnough = 32;
+  return judged.steps < kEnough && judged.work > 0 && kEnough * judged.work <= kWorkToDecide / 4;
+}
+
 /// Several threads may ask.
 class Room {
  public:
@@ -51,7 +58,9 @@ class Room {
     return !has(judged);
   }
 
-  bool has(const Judged& judged) const { return bytes_ == 0 || need_of_run(judged) <= bytes_; }
+  bool has(const Judged& judged) const {
+    return bytes_ == 0 || (will_be_seen(judged) ? judged.bytes : need_of_run(judged)) <= bytes_;
+  }
   std::int64_t bytes() const { return bytes_; }
 
  private:

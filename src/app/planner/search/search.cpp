@@ -83,7 +83,7 @@ class Search {
     Finals finals =
         compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, room_,
                            [&](const std::string& what) { progress_->show(seen(), what); });
-    if (finals.ranked.empty()) return compare_by_one_step();
+    if (finals.ranked.empty() && finals.too_large.empty()) return compare_by_one_step();
     for (const Judged& large : finals.too_large) variant_of(large) = large;
     ranked_ = std::move(finals.ranked);
     cad_ = finals.cad;
