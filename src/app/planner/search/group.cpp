@@ -110,7 +110,7 @@ double work_of(const StepPlans& tick_plans, double operations) {
 
 double work_of_sample(const config::Experiment& e) {
   // By pair of a context group's ranks, a microbatch after the other: of looks at 1B to 405B on 8
-  // to 1024 devices; half of them within a factor of 2.
+  // to 1024 devices, two thirds of them within a factor of 2.
   constexpr double kRing = 12000, kDynamic = 2000, kPool = 8000, kOther = 5000;
   const config::PlacementTraits& placement = config::traits_of(e.attention.placement);
   double of_pair = kOther;
