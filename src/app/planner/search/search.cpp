@@ -248,8 +248,9 @@ class Search {
 
   /// Whether the same with more rows was not looked at yet.
   static bool comes_later(const Group& group) {
-    const Group* fuller = &group - 1;
-    return group.spare && fuller->looks == 0 && !fuller->settled;
+    if (!group.spare) return false;
+    const Group& fuller = *(&group - 1);
+    return fuller.looks == 0 && !fuller.settled;
   }
 
   /// The seconds that a group is expected to take; more where it is much work to know them: one
