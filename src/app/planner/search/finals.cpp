@@ -26,9 +26,7 @@ constexpr std::size_t kOfAKind = 32;  ///< finalists with cad, and without
 constexpr double kNear = 1.5;         ///< times the best of its kind in one step: a finalist
 constexpr double kSure = 0.014;       ///< half of the interval of a ratio
 constexpr std::size_t kMostSteps = 128;
-constexpr std::size_t kRound = 8;  ///< steps from look to look: who looks often errs often
-/// Steps with a long document are few and say most: of less, intervals promise too much.
-constexpr std::size_t kEnough = 32;
+constexpr std::size_t kRound = 8;   ///< steps from look to look: who looks often errs often
 constexpr double kWorthIt = 1.002;  ///< times: what cad has to save
 constexpr double kSurely = 1.5;     ///< halves of the interval: who is given up is slower
 
@@ -241,12 +239,12 @@ class Contest {
   /// How much longer the best without cad takes, and every rival than the best of its kind.
   bool known(std::size_t steps) {
     const Finalist *with = best_of(true), *without = best_of(false);
-    if (with == nullptr || without == nullptr) return steps >= kEnough;
+    if (with == nullptr || without == nullptr) return steps >= kEnoughSteps;
     std::vector<std::pair<StepRatio, Finalist*>> all = rivals();
     all.emplace_back(ratio_of(without->seconds, with->seconds), nullptr);
     return std::ranges::all_of(all, [](const auto& rival) {
       const StepRatio& ratio = rival.first;
-      return ratio.steps >= static_cast<int>(kEnough) && ratio.high - ratio.value <= kSure;
+      return ratio.steps >= kEnoughSteps && ratio.high - ratio.value <= kSure;
     });
   }
 

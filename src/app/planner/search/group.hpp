@@ -3,7 +3,6 @@
 // takes, in operations of a clock: the same on every host.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -72,8 +72,10 @@ double Looks::estimate_by(Group& group, SampleSize size) {
     const Sample part = part_of(e, step, size);
     plans.push_back(program::plan_ticks(part.experiment, part.batch, machine_));
     more = exec::larger_of_each(more, memory_of_plans(part, plans.back()));
-    planning += work_of(plans.back(), 0);
-    whole += part.parts * work_of(plans.back(), 0);
+    group.variants.front().sample = part.text;
+    const double planned = work_of(plans.back(), 0);
+    planning += planned;
+    whole += part.parts * planned;
   }
   double expected = std::numeric_limits<double>::infinity();
   first_that_fit(group, [&](Judged& variant) {
@@ -91,7 +93,6 @@ double Looks::estimate_by(Group& group, SampleSize size) {
     }
     expected = std::min(expected, variant.expected);
   });
-  group.variants.front().sample = part_of(e, steps.front(), size).text;
   group.settled = std::isinf(expected);
   group.expected = expected;
   group.work = whole;
@@ -141,18 +142,17 @@ bool Looks::add_step(Judged& mean, const PackedStep& packed, StepPlans& tick_pla
   const config::Experiment e = mean.candidate.of(given_);
   const program::StepShape step_shape(e);
   const simulate::Costs costs(machine_, e, step_shape.layout);
-  if (tick_plans.empty()) {
-    tick_plans = plan_on_all_cores(e, packed.batch, machine_);
-    work += kPlanning * work_of(tick_plans, 0);
-  }
-  work += (1 - kPlanning) * work_of(tick_plans, 0);
+  const bool planned_before = !tick_plans.empty();
+  if (!planned_before) tick_plans = plan_on_all_cores(e, packed.batch, machine_);
+  const double entries = work_of(tick_plans, 0);
+  work += (planned_before ? 1 - kPlanning : 1) * entries;
   Forecast step = prepare(e, step_shape, std::move(tick_plans),
                           !simulate::tensor_ranks_alike(e, step_shape.layout, costs));
   if (step.peak_bytes() > mean.bytes) {
     mean.bytes = step.peak_bytes();
     mean.fullest = step.memory[step.fullest()].largest();
   }
-  mean.work += packed.share * work_of(step.tick_plans, 0);
+  mean.work += packed.share * entries;
   const bool fits = room_.has(mean);
   if (fits) {
     advance(step, e, step_shape, costs, packed.batch.step);

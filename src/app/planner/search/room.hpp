@@ -24,11 +24,15 @@ inline std::int64_t need_of_run(const Judged& judged) {
          static_cast<std::int64_t>(kGrowth * doublings * static_cast<double>(of_plans));
 }
 
-/// Whether enough steps of it can be simulated to see what it needs, which says more than what a
-/// few steps promise. Where simulating is much work that few decide.
+/// Steps from which on finals decide: those with a long document are few and say most. Of less,
+/// intervals and memory promise too much.
+inline constexpr int kEnoughSteps = 32;
+
+/// Whether so many steps of it can be simulated that they say what it needs. Where simulating is
+/// much work, few have to say it.
 inline bool will_be_seen(const Judged& judged) {
-  constexpr int kEnough = 32;
-  return judged.steps < kEnough && judged.work > 0 && kEnough * judged.work <= kWorkToDecide / 4;
+  return judged.steps < kEnoughSteps && judged.work > 0 &&
+         kEnoughSteps * judged.work <= kWorkToDecide / 4;
 }
 
 /// Several threads may ask.
