@@ -17,7 +17,8 @@ sys.path.insert(0, str(harness.ROOT / "bench"))
 from benchmarks.real_faults import plant, processes, verdicts  # noqa: E402
 
 PAUSE = 1.5  # seconds: long beside what a busy machine takes from a rank at one go
-ATTEMPTS = 4  # a pause between two steps is in no trace
+ATTEMPTS = 4  # a pause between two steps is in no step
+READS = "load"  # who stands still in this operation is told to wait for its data
 # A step takes much longer than what lies between two.
 LONG_STEPS = {
     "model": {"layers": 2, "d_model": 64, "ffn": 128},
@@ -57,8 +58,9 @@ def test_a_pause_of_a_real_rank_is_named(layout, corpus, tmp_path):
         folder, planted = pause_in(tmp_path / str(attempt), changes, victim)
         study = cadenza.Study(cadenza.open(folder / "run"))
         place = verdicts.place_of(study, planted, victim)
-        if place is not None:
+        if place is not None and place[2] != READS:
             break
     found = study.stragglers[study.stragglers["why"] == "paused"]
     # On a busy machine ranks stand still elsewhere, too.
-    assert (place[0], victim) in set(zip(found["step"], found["rank"], strict=True)), found
+    named = set(zip(found["step"], found["rank"], strict=True))
+    assert (place[0], victim) in named, f"stopped in {place}\n{study.stragglers.to_string()}"

@@ -34,6 +34,8 @@ TEST(Advice, LimitsCountAsTheyArePrinted) {
   Advice alike;
   alike.choice.cad = scenario("e", 0.97, 1.004).cad;
   EXPECT_TRUE(cad_text(alike).ends_with(" No difference is certain."));
+  alike.choice.cad = scenario("f", 0.996, 1.004).cad;
+  EXPECT_TRUE(cad_text(alike).ends_with(" It gains nothing here."));
 }
 
 TEST(Advice, OfTooFewStepsTheGainIsNotKnown) {

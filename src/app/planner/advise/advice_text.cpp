@@ -65,11 +65,11 @@ std::string bins_text(const Documents& documents) {
 }
 
 std::string scenarios_text(const std::vector<Scenario>& scenarios) {
-  std::string text =
-      fmt::format("  {:<36} {:>12} {:>12}  {}\n", "", "cad", "without", "cad is as fast");
+  constexpr const char* kRow = "  {:<35} {:>9} {:>9}  {}\n";  // 80 columns
+  std::string text = fmt::format(kRow, "", "cad", "without", "cad is as fast");
   for (const Scenario& one : scenarios) {
-    text += fmt::format("  {:<36} {:>12} {:>12}  {}\n", one.what, outlook_text(one.with),
-                        outlook_text(one.without), one.cad ? ratio_text(*one.cad) : "");
+    text += fmt::format(kRow, one.what, outlook_text(one.with), outlook_text(one.without),
+                        one.cad ? ratio_text(*one.cad) : "");
   }
   return text;
 }
@@ -163,6 +163,7 @@ std::string cad_text(const Advice& advice) {
     case Verdict::not_sure:
       break;
   }
+  if (printed(cad->low) == 1 && printed(cad->high) == 1) return text + " It gains nothing here.";
   const bool differs = printed(cad->high) < 1 || printed(cad->low) > 1;
   if (!differs) return text + " No difference is certain.";
   return text + fmt::format(" That may be less than what simulations are off by ({:.0f} %).",
@@ -194,9 +195,11 @@ std::string pays_text(const std::vector<Scenario>& scenarios) {
 
 std::vector<std::string> documents_text(const Documents& d) {
   return {
-      fmt::format("{} documents in {} steps: median {} tokens, mean {}, 99 % up to {}, longest {}",
-                  d.count, d.steps, format_tokens(static_cast<double>(d.median)),
-                  format_tokens(d.mean), format_tokens(static_cast<double>(d.percentile_99)),
+      fmt::format("{} documents in {} steps, {} tokens in the mean", d.count, d.steps,
+                  format_tokens(d.mean)),
+      fmt::format("half of them up to {} tokens, 99 % up to {}, longest {}",
+                  format_tokens(static_cast<double>(d.median)),
+                  format_tokens(static_cast<double>(d.percentile_99)),
                   format_tokens(static_cast<double>(d.longest))),
       fmt::format("core attention is {:.0f} % of the model's FLOPs",
                   100 * d.attention_flops / d.model_flops),

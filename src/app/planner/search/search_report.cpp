@@ -208,15 +208,15 @@ std::string estimates(const SearchReport& report) {
 std::string counts(const SearchReport& report) {
   const auto estimated = count(report, Outcome::slower) + count(report, Outcome::late);
   std::string text = fmt::format(
-      "{} layouts and placements: {} simulated, {} estimated on a part of the step,\n      {} do "
-      "not fit, {} excluded by their lower bound",
+      "{} layouts and placements: {} simulated,\n      {} estimated on a part of the step, {} do not "
+      "fit,\n      {} excluded by their lower bound",
       report.arrangements, report.arrangements - report.others.size(), estimated,
       count(report, Outcome::too_large), count(report, Outcome::bound));
   const auto untried = count(report, Outcome::untried);
   if (untried > 0) text += fmt::format(", {} not tried", untried);
   if (const auto late = count(report, Outcome::late); untried + late > 0) {
     text += fmt::format(
-        "\nThe search ran out of time: {} of those estimated or not tried may be faster",
+        "\nThe search ran out of time: {} of those estimated or not tried\n      may be faster",
         untried + late);
   }
   return text + fmt::format("\n{} candidates simulated, the best of them for {}:\n\n",
