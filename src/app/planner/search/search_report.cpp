@@ -208,7 +208,8 @@ std::string estimates(const SearchReport& report) {
 std::string counts(const SearchReport& report) {
   const auto estimated = count(report, Outcome::slower) + count(report, Outcome::late);
   std::string text = fmt::format(
-      "{} layouts and placements: {} simulated,\n      {} estimated on a part of the step, {} do not "
+      "{} layouts and placements: {} simulated,\n      {} estimated on a part of the step, {} do "
+      "not "
       "fit,\n      {} excluded by their lower bound",
       report.arrangements, report.arrangements - report.others.size(), estimated,
       count(report, Outcome::too_large), count(report, Outcome::bound));
