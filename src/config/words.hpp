@@ -74,8 +74,8 @@ template <>
 inline constexpr auto kWords<Overlap> = std::to_array<std::string_view>({"none", "ping_pong",
                                                                          "auto"});
 template <>
-inline constexpr auto kWords<Sharding> = std::to_array<std::string_view>({"contiguous", "zigzag",
-                                                                          "whole", "ptrr"});
+inline constexpr auto kWords<Sharding> =
+    std::to_array<std::string_view>({"contiguous", "zigzag", "dynamic", "whole", "ptrr"});
 template <>
 inline constexpr auto kWords<ShardUnit> = std::to_array<std::string_view>({"document", "sequence",
                                                                            "predicted"});

@@ -14,7 +14,7 @@ class Assembler {
  public:
   Assembler(const Workload& workload, const Homes& homes) : workload_(workload), homes_(homes) {}
 
-  std::vector<Stage> stages(const std::vector<Assignment>& assignments, bool gathers_all) {
+  std::array<Stage, 3> stages(const std::vector<Assignment>& assignments, bool gathers_all) {
     for (const Assignment& assignment : assignments) add(assignment);
     if (gathers_all) gather_keys();
     unite(queries_);
@@ -32,12 +32,7 @@ class Assembler {
         add_move(remote_, part.rank, need.rank, Tensor::v, part);
       });
     }
-    std::vector<Stage> stages;
-    stages.push_back(std::move(local_));
-    if (!remote_.tasks.empty() || !remote_.moves.empty()) stages.push_back(std::move(remote_));
-    if (!results_.moves.empty()) stages.push_back(std::move(results_));
-    for (Stage& stage : stages) sort_stage(stage);
-    return stages;
+    return {std::move(local_), std::move(remote_), std::move(results_)};
   }
 
  private:
@@ -183,13 +178,22 @@ void coalesce(const Workload& workload, std::vector<Assignment>& assignments) {
                   [&](Assignment& a, const Assignment& b) { return join_queries(workload, a, b); });
 }
 
+std::array<Stage, 3> straight_stages(const Workload& workload, const Homes& homes,
+                                     const std::vector<Assignment>& assignments, bool gathers_all) {
+  return Assembler(workload, homes).stages(assignments, gathers_all);
+}
+
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
               bool gathers_all) {
   coalesce(workload, assignments);
   Plan plan;
   plan.workload = workload;
   plan.gathers_all = gathers_all;
-  plan.stages = Assembler(workload, homes).stages(assignments, gathers_all);
+  for (Stage& stage : straight_stages(workload, homes, assignments, gathers_all)) {
+    if (!plan.stages.empty() && is_empty(stage)) continue;
+    sort_stage(stage);
+    plan.stages.push_back(std::move(stage));
+  }
   plan.merges = make_merges(workload, homes, plan.stages);
   add_totals(plan);
   return plan;

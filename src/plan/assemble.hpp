@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <vector>
 
@@ -11,6 +12,10 @@
 #include "plan/workload/sharding.hpp"
 
 namespace cadenza::plan {
+
+inline bool is_empty(const Stage& stage) {
+  return stage.moves.empty() && stage.tasks.empty();
+}
 
 inline void sort_stage(Stage& stage) {
   const auto move_key = [](const Move& m) {
@@ -57,5 +62,10 @@ Range keys_of(const Workload& workload, const Assignment& assignment);
 ///                     ranks see
 Plan assemble(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
               bool gathers_all = false);
+
+/// The same without totals and merges: stages 0, 1 and 2, unsorted, some perhaps empty.
+std::array<Stage, 3> straight_stages(const Workload& workload, const Homes& homes,
+                                     const std::vector<Assignment>& assignments,
+                                     bool gathers_all = false);
 
 }  // namespace cadenza::plan

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Derives the backward plan from the forward plan's moves and tasks alone, so that it works for
 // every placement. Inputs take the same ways as in the forward plan, stage by stage. Each server
-// sends gradients straight to their owner, in the stage after its last task with their rows. They
-// are sums, so no merges are needed.
+// sends gradients straight to their owner, in the stage after its last task with their rows, or in
+// that in which the forward plan returns its results. They are sums, so no merges are needed.
 #include <algorithm>
+#include <map>
 #include <span>
 #include <tuple>
+#include <utility>
 
 #include "plan/assemble.hpp"
 #include "plan/grid.hpp"
@@ -30,6 +32,7 @@ class Mirror {
         keeps_inputs_(forward.keeps_inputs),
         homes_(forward.workload),
         stages_(forward.stages.size() + 1) {
+    note_returns(forward);
     for (std::size_t i = 0; i < forward.stages.size(); ++i) add_stage(forward.stages[i], i);
     add_returns(queries_, {Tensor::dq});
     add_returns(keys_, {Tensor::dk, Tensor::dv});
@@ -42,6 +45,19 @@ class Mirror {
   std::vector<Stage> take() { return std::move(stages_); }
 
  private:
+  /// The stage in which a server returns results of a document of which it has no row at home.
+  void note_returns(const Plan& forward) {
+    for (std::size_t i = 0; i < forward.stages.size(); ++i) {
+      for (const Move& move : forward.stages[i].moves) {
+        if (move.what == Tensor::o) returned_[{move.document, move.from}] = i;
+      }
+    }
+    std::erase_if(returned_, [&](const auto& one) {
+      const std::span<const Home> homes = homes_.of(one.first.first);
+      return std::ranges::find(homes, one.first.second, &Home::rank) != homes.end();
+    });
+  }
+
   void add_stage(const Stage& forward, std::size_t index) {
     Stage& stage = stages_[index];
     for (const Move& move : forward.moves) add_inputs(stage, move);
@@ -86,11 +102,14 @@ class Mirror {
     Grid grid;
     for (const UsedRows& part : parts) grid.cut(part.tokens, part.heads);
     grid.finish();
+    const auto returned = returned_.find({parts.front().document, parts.front().server});
+    const std::size_t least = returned == returned_.end() ? 0 : returned->second;
     constexpr std::size_t kUnused = 0;
     std::vector<std::size_t> due(grid.cells(), kUnused);  // stage in which a cell returns
     for (const UsedRows& part : parts) {
-      grid.for_each(part.tokens, part.heads,
-                    [&](std::size_t c) { due[c] = std::max(due[c], part.stage + 1); });
+      grid.for_each(part.tokens, part.heads, [&](std::size_t c) {
+        due[c] = std::max({due[c], part.stage + 1, least});
+      });
     }
     for (std::size_t c = 0; c < due.size();) {
       std::size_t end = c + 1;
@@ -117,6 +136,7 @@ class Mirror {
   AttentionShape shape_;
   bool keeps_inputs_;
   Homes homes_;
+  std::map<std::pair<int, Rank>, std::size_t> returned_;  // by document and server
   std::vector<Stage> stages_;
   std::vector<UsedRows> queries_;
   std::vector<UsedRows> keys_;

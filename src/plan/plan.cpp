@@ -222,6 +222,32 @@ double imbalance(const Plan& plan) {
   return largest * usual_ranks(plan.workload.pool_capacity()) / total;
 }
 
+int last_tasks_of_results(const Plan& plan, std::size_t stage, Pass pass) {
+  std::vector<const Move*> results;
+  for (const Move& move : plan.stages[stage].moves) {
+    if (is_result(move.what, pass)) results.push_back(&move);
+  }
+  if (results.empty()) return -1;
+  const auto computes = [&](const PlacedTask& placed, const Move& move) {
+    const Task& task = placed.task;
+    const bool keys = is_key_side(move.what);
+    const Range heads = keys ? plan.workload.shape.key_heads(task.heads) : task.heads;
+    return placed.server == move.from && task.document == move.document &&
+           (keys ? task.k : task.q).overlaps(move.tokens) && heads.overlaps(move.heads);
+  };
+  for (std::size_t before = stage; before-- > 0;) {
+    std::vector<std::vector<const PlacedTask*>> of_server(at(plan.workload.ranks));
+    for (const PlacedTask& placed : plan.stages[before].tasks) {
+      of_server[at(placed.server)].push_back(&placed);
+    }
+    for (const Move* move : results) {
+      const auto found = [&](const PlacedTask* placed) { return computes(*placed, *move); };
+      if (std::ranges::any_of(of_server[at(move->from)], found)) return static_cast<int>(before);
+    }
+  }
+  return static_cast<int>(stage) - 1;
+}
+
 std::uint64_t hash(const Plan& plan) {
   Hasher hasher;
   add_workload(hasher, plan.workload);

@@ -2,6 +2,7 @@
 #include "cadenza/plan/predict.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -119,32 +120,83 @@ struct Transfers {
     return std::max(std::ranges::max(sent), std::ranges::max(received)) + latency;
   }
 
+  /// All that one rank sends to another.
+  struct Message {
+    Rank from = 0, to = 0;
+    double seconds = 0, latency = 0;
+  };
+
   Seconds sent, received, packing, unpacking;
-  std::vector<std::pair<Rank, Rank>> ways;  ///< from, to
-  double latency = 0;                       ///< of the slowest message
+  std::vector<Message> messages;
+  double latency = 0;  ///< of the slowest message
 };
+
+/// Until when the ranks' ports are in use.
+struct Ports {
+  Seconds sending, receiving;
+
+  /// When what a rank receives is there, 0 where it receives nothing; copies delay what is `done`.
+  /// @param ready  from when on a rank can send
+  Seconds arrivals(const Transfers& moved, const Seconds& ready, Seconds& done) {
+    Seconds there(done.size(), 0.0);
+    if (moved.messages.empty()) return there;
+    for (std::size_t rank = 0; rank < done.size(); ++rank) done[rank] += moved.packing[rank];
+    for (const Transfers::Message& message : moved.messages) {
+      double& out = sending[at(message.from)];
+      double& in = receiving[at(message.to)];
+      const double packed = ready[at(message.from)] + moved.packing[at(message.from)];
+      const double leaves = std::max(out, packed);
+      out = leaves + message.seconds;
+      in = std::max(leaves + message.latency, in) + message.seconds;
+      there[at(message.to)] = std::max(there[at(message.to)], in);
+    }
+    for (std::size_t rank = 0; rank < done.size(); ++rank) {
+      if (moved.received[rank] > 0) there[rank] += moved.unpacking[rank];
+    }
+    return there;
+  }
+};
+
+/// What is sent: inputs that live at their sender, inputs that it has received, or results.
+enum class Sent { from_home, handed_on, results };
 
 /// One plan, one pass, on the ranks of a pool.
 class PassTime {
  public:
   PassTime(const Plan& plan, Pass pass, const cost::Pool& pool)
-      : plan_(plan), pass_(pass), pool_(pool), ranks_(plan.workload.ranks) {
+      : plan_(plan), pass_(pass), pool_(pool), ranks_(plan.workload.ranks), homes_(plan.workload) {
     count_sharers();
+    join_ranks();
   }
 
   /// Every message is waited for, stage by stage. Inputs leave their home as soon as it has
-  /// computed them, results when the tasks before are done.
+  /// computed them, what is handed on when it has come, results when the tasks before are done; a
+  /// rank's messages leave and come one after another.
   double exposed() const {
-    const Seconds home = rest_of_layer();
-    Seconds done = home;
-    for (const Stage& stage : plan_.stages) {
-      arrive(transfers(stage, false), home, done);
+    Seconds done = rest_of_layer();
+    Ports ports{done, done};
+    const Seconds home = done;
+    Seconds came = done;            // when what the stage before brought was there
+    std::vector<Seconds> computed;  // when the tasks of a stage were done
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+      const Stage& stage = plan_.stages[s];
+      const Seconds inputs = ports.arrivals(transfers(stage, Sent::from_home, s), home, done);
+      const Seconds passed = ports.arrivals(transfers(stage, Sent::handed_on, s), came, done);
+      const int complete = last_tasks_of_results(plan_, s, pass_);
+      const Seconds& ended = complete < 0 ? home : computed[at(complete)];
+      const Seconds results = ports.arrivals(transfers(stage, Sent::results, s), ended, done);
       const Seconds tasks = tasks_of(stage);
-      const Seconds computed = done;
-      arrive(transfers(stage, true), computed, done);
-      for (std::size_t rank = 0; rank < done.size(); ++rank) done[rank] += tasks[rank];
+      for (std::size_t rank = 0; rank < done.size(); ++rank) {
+        done[rank] = std::max({done[rank], inputs[rank], passed[rank]});
+        came[rank] = done[rank];
+        done[rank] += tasks[rank];
+      }
+      computed.push_back(done);
+      for (std::size_t rank = 0; rank < done.size(); ++rank) {
+        done[rank] = std::max(done[rank], results[rank]);
+      }
     }
-    return std::ranges::max(done);
+    return together(done);
   }
 
   /// `computing`: the slowest rank's tasks, layer and copies; `moving`: the busiest ports, summed
@@ -158,9 +210,9 @@ class PassTime {
     Hidden time;
     for (const Stage& stage : plan_.stages) {
       const Seconds tasks = tasks_of(stage);
-      for (const bool results : {false, true}) {
-        const Transfers moved = transfers(stage, results);
-        if (moved.ways.empty()) continue;
+      for (const Sent sent : {Sent::from_home, Sent::results}) {
+        const Transfers moved = transfers(stage, sent);
+        if (moved.messages.empty()) continue;
         time.moving += moved.busiest_port();
         for (std::size_t rank = 0; rank < computing.size(); ++rank) {
           computing[rank] += moved.packing[rank] + moved.unpacking[rank];
@@ -168,11 +220,42 @@ class PassTime {
       }
       for (std::size_t rank = 0; rank < computing.size(); ++rank) computing[rank] += tasks[rank];
     }
-    time.computing = std::ranges::max(computing);
+    time.computing = together(computing);
     return time;
   }
 
  private:
+  /// What a layer takes from what ranks take. Ranks that exchange messages wait for each other in
+  /// it, the others at the end of the step: over n microbatches, what differs by chance adds up as
+  /// its square root.
+  double together(const Seconds& ranks) const {
+    std::vector<double> slowest(ranks.size(), 0.0);  // by the first rank of those that exchange
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      double& least = slowest[at(joined_[rank])];
+      least = std::max(least, ranks[rank]);
+    }
+    double mean = 0;
+    for (const Rank first : joined_) mean += slowest[at(first)] / static_cast<double>(ranks.size());
+    const double most = std::ranges::max(slowest);
+    return mean + (most - mean) / std::sqrt(static_cast<double>(pool_.microbatches));
+  }
+
+  void join_ranks() {
+    joined_.resize(static_cast<std::size_t>(ranks_));
+    std::iota(joined_.begin(), joined_.end(), 0);
+    const auto first = [&](Rank rank) {
+      while (joined_[at(rank)] != rank) rank = joined_[at(rank)] = joined_[at(joined_[at(rank)])];
+      return rank;
+    };
+    for (const Stage& stage : plan_.stages) {
+      for (const Move& move : stage.moves) {
+        const Rank from = first(move.from), to = first(move.to);
+        joined_[at(std::max(from, to))] = std::min(from, to);
+      }
+    }
+    for (Rank rank = 0; rank < ranks_; ++rank) joined_[at(rank)] = first(rank);
+  }
+
   /// Ranks of the pool and of its neighbours in the tensor group send at the same time: how many
   /// of them share the adapter of each rank.
   void count_sharers() {
@@ -205,46 +288,43 @@ class PassTime {
     return seconds;
   }
 
-  Transfers transfers(const Stage& stage, bool results) const {
+  /// @param s  number of the stage: inputs of the first two all come from their home
+  Transfers transfers(const Stage& stage, Sent sent, std::size_t s = 0) const {
     Transfers moved(ranks_);
+    if (s < 2 && sent == Sent::handed_on) return moved;
     for (const Move& move : stage.moves) {
-      if (is_result(move.what, pass_) != results) continue;
+      if (is_result(move.what, pass_) != (sent == Sent::results)) continue;
+      if (s >= 2 && sent != Sent::results && is_at_home(move) != (sent == Sent::from_home))
+        continue;
       const cost::Way way = pool_.rates.way(pool_.world_rank(move.from), pool_.world_rank(move.to));
       const double seconds = static_cast<double>(move.bytes) / way.bytes_per_second;
       const auto share = [&](Rank rank) { return way.between_nodes ? sharers_[at(rank)] : 1; };
-      moved.sent[at(move.from)] += seconds * share(move.from);
-      moved.received[at(move.to)] += seconds * share(move.to);
+      const double leaving = seconds * share(move.from), coming = seconds * share(move.to);
+      moved.sent[at(move.from)] += leaving;
+      moved.received[at(move.to)] += coming;
       moved.packing[at(move.from)] += pool_.rates.pack(move.bytes);
       moved.unpacking[at(move.to)] += pool_.rates.unpack(move.bytes);
       moved.latency = std::max(moved.latency, way.latency_seconds);
-      const std::pair ends{move.from, move.to};
-      if (moved.ways.empty() || moved.ways.back() != ends) moved.ways.push_back(ends);
+      std::vector<Transfers::Message>& all = moved.messages;
+      if (all.empty() || all.back().from != move.from || all.back().to != move.to) {
+        all.push_back({move.from, move.to, 0, way.latency_seconds});
+      }
+      all.back().seconds += std::max(leaving, coming);
     }
     return moved;
   }
 
-  /// Ranks send from `ready` on; at `done` they go on when what they receive is there.
-  static void arrive(const Transfers& moved, const Seconds& ready, Seconds& done) {
-    if (moved.ways.empty()) return;
-    Seconds there(done.size(), 0.0);
-    for (const auto& [from, to] : moved.ways) {
-      const auto sender = static_cast<std::size_t>(from);
-      const double left = ready[sender] + moved.packing[sender] + moved.sent[sender];
-      there[at(to)] = std::max(there[at(to)], left + moved.latency);
-    }
-    for (std::size_t rank = 0; rank < done.size(); ++rank) {
-      done[rank] += moved.packing[rank];
-      if (moved.received[rank] == 0) continue;
-      const double port = ready[rank] + moved.received[rank] + moved.latency;
-      done[rank] = std::max({done[rank], there[rank], port}) + moved.unpacking[rank];
-    }
+  bool is_at_home(const Move& move) const {
+    return !is_key_side(move.what) || homes_.held(move.from, move.document, move.tokens) > 0;
   }
 
   const Plan& plan_;
   Pass pass_;
   const cost::Pool& pool_;
   int ranks_;
+  Homes homes_;
   std::vector<int> sharers_;  ///< by rank
+  std::vector<Rank> joined_;  ///< by rank: the first of those that exchange messages with it
 };
 
 double pass_seconds(std::span<const Plan> parts, Pass pass, const cost::Pool& pool) {

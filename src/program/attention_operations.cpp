@@ -60,13 +60,15 @@ void AttentionOperations::add_tasks(const Instruction& place,
     const Part& stage = stages_[s];
     if (stage.inputs_arrive) add(instructions, place, Operation::wait, s);
     for (std::size_t later = s + 1; later < stages_.size(); ++later) {
-      if (stages_[later].ready == static_cast<int>(s)) {
+      if (stages_[later].inputs && stages_[later].ready == static_cast<int>(s)) {
         add(instructions, place, Operation::post, later);
       }
     }
     if (!stage.tasks.empty()) add(instructions, place, Operation::attend, s);
-    if (s + 1 < stages_.size() && stages_[s + 1].results) {
-      add(instructions, place, Operation::post_results, s + 1);
+    for (std::size_t later = s + 1; later < stages_.size(); ++later) {
+      if (stages_[later].results && stages_[later].complete == static_cast<int>(s)) {
+        add(instructions, place, Operation::post_results, later);
+      }
     }
     if (stage.results_arrive && s < end_of_tasks_) {
       add(instructions, place, Operation::wait_results, s);

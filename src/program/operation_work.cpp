@@ -267,6 +267,8 @@ cost::Pool planning_pool(const config::Experiment& experiment, const config::Mac
   pool.tensor = layout.tensor();
   pool.forward_seconds = seconds_of_token(experiment, layout, Pass::forward, pool.rates);
   pool.backward_seconds = seconds_of_token(experiment, layout, Pass::backward, pool.rates);
+  pool.microbatches = static_cast<int>(experiment.batch.tokens / experiment.batch.microbatch /
+                                       experiment.parallel.data);
   return pool;
 }
 

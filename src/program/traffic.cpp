@@ -45,7 +45,7 @@ Traffic::Traffic(const plan::Plan& plan, Pass pass) {
   for (const plan::Stage& stage : plan.stages) {
     stages_.push_back(make_stage(stage, plan.workload.shape, pass, ranks));
   }
-  add_ready(plan);
+  add_places(plan, pass);
 }
 
 Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const AttentionShape& shape,
@@ -77,7 +77,7 @@ Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const AttentionSh
   stage.tasks = by_rank(
       planned.tasks, ranks, [](const plan::PlacedTask& placed) { return placed.server; }, tasks);
   for (std::size_t rank = 0; rank <= ranks; ++rank) {
-    stage.ranks.push_back({sends[rank], receives[rank], tasks[rank], -1});
+    stage.ranks.push_back({sends[rank], receives[rank], tasks[rank]});
   }
   return stage;
 }
@@ -91,7 +91,7 @@ Traffic Traffic::of_index(const plan::Plan& plan, Pass pass) {
   return traffic;
 }
 
-void Traffic::add_ready(const plan::Plan& plan) {
+void Traffic::add_places(const plan::Plan& plan, Pass pass) {
   const auto at_home = [&](const plan::Move& move) {
     return std::ranges::any_of(homes(move.from), [&](std::uint32_t i) {
       const plan::Home& home = plan.workload.homes[i];
@@ -102,32 +102,14 @@ void Traffic::add_ready(const plan::Plan& plan) {
     Stage& stage = stages_[at(s)];
     for (const PlannedMessage& message : stage.messages) {
       if (message.results) continue;
-      int& ready = stage.ranks[at(message.from)].ready;
       for (const std::uint32_t i : moves(s, message)) {
         const plan::Move& move = plan.stages[at(s)].moves[i];
-        if (ready + 1 < s && !at_home(move)) ready = brought_by(plan, move, ready, s);
+        if (stage.ready + 1 < s && !at_home(move)) {
+          stage.ready = brought_by(plan, move, stage.ready, s);
+        }
       }
     }
-  }
-  post_in_order();
-}
-
-/// Makes all ranks post a stage at the same place, and none before an earlier stage. NCCL's
-/// messages have no tags, so both ends of a pair must reach them in the same order, also where a
-/// device runs inputs and results one after another.
-void Traffic::post_in_order() {
-  int latest = -1;
-  for (Stage& stage : stages_) {
-    for (const PlannedMessage& message : stage.messages) {
-      if (message.results) continue;
-      latest = std::max(latest, stage.ranks[at(message.from)].ready);
-    }
-    for (const PlannedMessage& message : stage.messages) {
-      if (message.results) continue;
-      for (const Rank rank : {message.from, message.to}) {
-        stage.ranks[at(rank)].ready = latest;
-      }
-    }
+    stage.complete = plan::last_tasks_of_results(plan, at(s), pass);
   }
 }
 
@@ -167,7 +149,8 @@ Part Traffic::of(Rank rank, int stage) const {
   part.sends = {begin.sends, end.sends};
   part.receives = Indices(in.receives).subspan(begin.receives, end.receives - begin.receives);
   part.tasks = Indices(in.tasks).subspan(begin.tasks, end.tasks - begin.tasks);
-  part.ready = begin.ready;
+  part.ready = in.ready;
+  part.complete = in.complete;
   for (std::uint32_t i = begin.sends; i < end.sends; ++i) {
     (in.messages[i].results ? part.results : part.inputs) = true;
   }

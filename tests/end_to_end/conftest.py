@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import shutil
+import tempfile
 
 import numpy as np
 import pytest
@@ -47,6 +49,14 @@ def pytest_sessionstart(session):
         )
     if shutil.which("mpirun") is None:
         pytest.exit("mpirun is not on the path", returncode=1)
+    # Of its own, as Open MPI fails where two runs make or remove its folder at the same moment.
+    session.mpi_folder = tempfile.mkdtemp(prefix="mpi-")
+    os.environ["OMPI_MCA_orte_tmpdir_base"] = session.mpi_folder
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session, "mpi_folder"):
+        shutil.rmtree(session.mpi_folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -168,7 +168,7 @@ struct Parallel {
 /// faster, chosen once for a run.
 enum class Overlap { none, ping_pong, automatic };
 /// How a context group shares tokens where the placement does not say; see Shares.
-enum class Sharding { contiguous, zigzag, whole, ptrr };
+enum class Sharding { contiguous, zigzag, dynamic, whole, ptrr };
 /// The unit that is cut into a context group's chunks: every document, the whole microbatch, or the
 /// one of both that is predicted to be faster for the microbatch (WLB-LLM).
 enum class ShardUnit { document, sequence, predicted };
@@ -261,6 +261,8 @@ struct Attention {
         return Shares::contiguous;
       case Sharding::zigzag:
         return Shares::zigzag;
+      case Sharding::dynamic:
+        return Shares::dynamic;
       case Sharding::whole:
         return Shares::whole;
       case Sharding::ptrr:

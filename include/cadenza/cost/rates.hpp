@@ -98,6 +98,9 @@ struct Pool {
   /// Seconds per token of a trainer in a layer outside core attention, by pass.
   double forward_seconds = 0;
   double backward_seconds = 0;
+  /// Of a step, one after another on each context group: groups that exchange nothing meet after
+  /// the last.
+  int microbatches = 1;
 
   Rank world_rank(Rank rank) const { return ranks.empty() ? rank : ranks[at(rank)]; }
 };

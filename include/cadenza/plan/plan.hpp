@@ -231,6 +231,10 @@ double imbalance(const Plan& plan);
 /// only the last.
 Plan mirror(const Plan& forward);
 
+/// The last stage whose tasks compute rows that a stage sends as results; -1 where it sends none,
+/// the stage before where no task computes them, which is a fault.
+int last_tasks_of_results(const Plan& plan, std::size_t stage, Pass pass);
+
 /// Hash of a plan. Ranks compare hashes before the first byte moves.
 std::uint64_t hash(const Plan& plan);
 

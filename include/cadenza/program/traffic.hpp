@@ -38,9 +38,14 @@ struct Part {
   bool results = false;         ///< sends or receives results
   bool results_arrive = false;  ///< receives results
   /// The stage after whose arrival, before its tasks, the messages of inputs of this stage are
-  /// posted: it brings the last rows that this stage or an earlier one sends on. -1: all rows are
-  /// at home, and the messages are posted when attention begins.
+  /// posted: it brings the last rows that some rank sends on in it. -1: all rows are at home, and
+  /// the messages are posted when attention begins. One place for all ranks: NCCL's messages have
+  /// no tags, so both ends of a pair must reach them in the same order, also where a device runs
+  /// inputs and results one after another.
   int ready = -1;
+  /// The stage after whose tasks the messages of results of this stage are posted: some rank
+  /// computes the last of them there. One place for all ranks, too.
+  int complete = -1;
 };
 
 class Traffic {
@@ -76,7 +81,6 @@ class Traffic {
     std::uint32_t sends = 0;
     std::uint32_t receives = 0;
     std::uint32_t tasks = 0;
-    std::int32_t ready = -1;
   };
   struct Stage {
     std::vector<PlannedMessage> messages;
@@ -84,12 +88,14 @@ class Traffic {
     std::vector<std::uint32_t> receives;  ///< indices of messages, by receiver
     std::vector<std::uint32_t> tasks;     ///< indices, by server
     std::vector<Begins> ranks;            ///< by rank, and one more for the end
+    int ready = -1;                       ///< Part::ready
+    int complete = -1;                    ///< Part::complete
   };
   const Stage& planned(int stage) const { return stages_[at(stage)]; }
   static Stage make_stage(const plan::Stage& planned, const AttentionShape& shape, Pass pass,
                           std::size_t ranks);
-  void add_ready(const plan::Plan& plan);
-  void post_in_order();
+  /// Where the messages of each stage are posted.
+  void add_places(const plan::Plan& plan, Pass pass);
   int brought_by(const plan::Plan& plan, const plan::Move& move, int after, int before) const;
 
   std::vector<Stage> stages_;

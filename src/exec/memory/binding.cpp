@@ -167,10 +167,11 @@ class Binder {
 
   /// Assigns memory to messages. Buffers live from their post to their wait (see
   /// program/attention_operations.cpp):
-  /// - Inputs of stage s are posted once the last row has arrived that this rank passes on in it or
-  ///   in an earlier stage (`ready`; -1: before all tasks), and awaited before the tasks of s.
-  /// - Results of stage s are posted after the tasks of s - 1. They are awaited after the tasks of
-  ///   s or, behind the last stage with tasks, when attention ends: those live to the end.
+  /// - Inputs of stage s are posted once the last row has arrived that some rank passes on in it
+  ///   (`ready`; -1: before all tasks), and awaited before the tasks of s.
+  /// - Results of stage s are posted after the tasks of an earlier one (`complete`). They are
+  ///   awaited after the tasks of s or, behind the last stage with tasks, when attention ends:
+  ///   those live to the end.
   /// Two buffers share memory only if these spans do not overlap.
   void place_messages(const program::Traffic& traffic, std::vector<StageBinding>& stages) {
     const int count = static_cast<int>(stages.size());
@@ -178,10 +179,10 @@ class Binder {
     Arena arena;
     for (int s = 0; s < count; ++s) {
       StageBinding& stage = stages[at(s)];
-      const int posted = traffic.of(rank_, s).ready;
+      const program::Part part = traffic.of(rank_, s);
       const int ended = s < end_of_tasks ? s : count;
-      place_direction(stage.inputs, posted, s, count, arena);
-      place_direction(stage.results, s - 1, ended, count, arena);
+      place_direction(stage.inputs, part.ready, s, count, arena);
+      place_direction(stage.results, part.complete, ended, count, arena);
     }
     binding_.message_bytes = std::max(binding_.message_bytes, arena.size());
   }

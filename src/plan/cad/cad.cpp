@@ -15,8 +15,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
+#include <vector>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/plan/placement.hpp"
 #include "cadenza/plan/predict.hpp"
@@ -41,13 +44,66 @@ void check(const Workload& workload, const config::Attention& attention) {
   }
 }
 
+/// Tokens by which ranks that share evenly may differ.
+constexpr std::int64_t kAlike = 1;
+
+/// Of the longest document, in both passes.
+double seconds_of_pair(const Workload& workload, const cost::Rates& rates) {
+  const auto longest = std::ranges::max_element(workload.lengths);
+  const int document = static_cast<int>(longest - workload.lengths.begin());
+  const Range all{0, *longest};
+  double seconds = 0;
+  for (const Task& task : masked_tasks(workload, {document, all, all, {0, workload.shape.heads}})) {
+    const PlacedTask placed = place_task(workload, 0, task);
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      seconds += placed_seconds(placed, pass, rates);
+    }
+  }
+  return seconds / static_cast<double>(workload.weights_of(document).pairs(all));
+}
+
+/// By rank: a layer's work besides attention on the tokens of this tick, in pairs that take as long
+/// on the pool; empty where that is not known, or all servers have equally many.
+std::vector<Weight> other_work(const Workload& workload, const cost::Pool& pool) {
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(workload.ranks), 0);
+  for (const Home& home : workload.homes) {
+    tokens[at(home.rank)] += intersect(home.tokens, workload.queries_of(at(home.document))).size();
+  }
+  const auto served = [&](Rank rank) { return tokens[at(rank)]; };
+  const auto [least, most] = std::ranges::minmax(workload.servers | std::views::transform(served));
+  const double token = pool.forward_seconds + pool.backward_seconds;
+  if (token == 0 || most - least <= kAlike) return {};
+  const double pair = seconds_of_pair(workload, pool.rates);
+  std::vector<Weight> work;
+  for (const std::int64_t count : tokens) {
+    work.push_back(static_cast<Weight>(static_cast<double>(count) * token / pair));
+  }
+  return work;
+}
+
+/// Whether keys of a document on several ranks go round a ring. DistCA's rules send all rows
+/// straight from their homes.
+bool hands_keys_on(const config::Attention& attention) {
+  return attention.bound == config::Bound::two_sided &&
+         attention.priority == config::Priority::resident;
+}
+
+Plan whole_plan(const Workload& workload, const Homes& homes, const config::Attention& attention,
+                std::vector<Assignment> assignments) {
+  return hands_keys_on(attention)
+             ? plan_of(workload, homes, std::move(assignments), attention.block)
+             : assemble(workload, homes, std::move(assignments));
+}
+
 }  // namespace
 
 Plan cad(const Workload& workload, const config::Attention& attention, const cost::Pool& pool) {
   check(workload, attention);
   const Homes homes(workload);
-  Loads loads(workload, *attention.tolerance);
-  Residency residency(workload, homes);
+  const bool published = !hands_keys_on(attention);
+  Loads loads(workload, *attention.tolerance,
+              published ? std::vector<Weight>{} : other_work(workload, pool));
+  Residency residency(workload, homes, !published);
   const std::vector<DocumentShard> shards = make_shards(workload, homes, attention.block);
   std::vector<Assignment> assignments =
       balance_pairs(workload, shards, attention, loads, residency);
@@ -56,14 +112,14 @@ Plan cad(const Workload& workload, const config::Attention& attention, const cos
   if (attention.bound == config::Bound::two_sided) {
     refine_blocks(workload, attention.block, loads, residency, assignments);
   }
-  if (!attention.split_keys) return assemble(workload, homes, std::move(assignments));
+  if (!attention.split_keys) return whole_plan(workload, homes, attention, std::move(assignments));
   coalesce(workload, assignments);
   tile_documents(workload, homes, attention.block, loads, residency, assignments);
   std::vector<Assignment> cut = assignments;
   const bool faster = cut_keys(workload, attention.block, loads, cut);
-  Plan plan = assemble(workload, homes, std::move(assignments));
+  Plan plan = whole_plan(workload, homes, attention, std::move(assignments));
   if (!faster) return plan;
-  Plan other = assemble(workload, homes, std::move(cut));
+  Plan other = whole_plan(workload, homes, attention, std::move(cut));
   const bool falls = predict(other, pool).predicted_seconds < predict(plan, pool).predicted_seconds;
   return falls ? other : plan;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads of ranks while CAD balances, in allowed query-key pairs or, with sparse attention, in units
-// of Weights: integers, so that every rank makes the same plan. A server's share of all pairs is in
-// proportion to its capacity; servers are compared by their time beyond that of their shares.
+// of Weights: integers, so that every rank makes the same plan. Shares are such that all servers
+// end a layer together, by their capacities and with the layer's other work on their own tokens;
+// servers are compared by their time beyond that of their shares.
 #pragma once
 
 #include <algorithm>
@@ -18,21 +19,37 @@ namespace cadenza::plan {
 
 class Loads {
  public:
-  Loads(const Workload& workload, double tolerance)
+  /// @param other  by rank: its work besides attention, in pairs that take as long; empty: equal
+  Loads(const Workload& workload, double tolerance, const std::vector<Weight>& other = {})
       : servers_(workload.servers), ranks_(static_cast<std::size_t>(workload.ranks)) {
-    Weight total = 0;
+    Weight attention = 0;
     for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
-      total += workload.weights_of(static_cast<int>(document)).pairs(workload.queries_of(document));
+      attention +=
+          workload.weights_of(static_cast<int>(document)).pairs(workload.queries_of(document));
     }
+    for (Rank server : servers_) {
+      of(server).capacity = workload.capacity(server);
+      of(server).serves = true;
+      if (!other.empty()) of(server).other = other[at(server)];
+    }
+    const Level level = level_of(attention);
     const std::int64_t pool = workload.pool_capacity();
     for (Rank server : servers_) {
-      const std::int64_t capacity = workload.capacity(server);
-      const double share = static_cast<double>(total) * usual_ranks(capacity) / usual_ranks(pool);
+      Of& rank = of(server);
       // Surplus and deficit are measured from the share, rounded up: a move within both brings
       // giver and receiver nearer to it, so balancing ends.
-      const Weight target = (total * capacity + pool - 1) / pool;
-      of(server) = {0,   capacity, target, share * (1.0 + tolerance), share * (1.0 - tolerance),
-                    true};
+      const Weight together = (level.work * rank.capacity + level.capacity - 1) / level.capacity;
+      rank.target = std::max<Weight>(0, together - rank.other);
+      const auto of_all = [&](Weight work, std::int64_t capacity) {
+        return static_cast<double>(work) * usual_ranks(rank.capacity) / usual_ranks(capacity);
+      };
+      const double share = of_all(attention, pool);
+      const double shift =
+          rank.other == 0 && level.work == attention
+              ? 0.0
+              : of_all(level.work, level.capacity) - static_cast<double>(rank.other) - share;
+      rank.high = std::max(0.0, shift + share * (1.0 + tolerance));
+      rank.low = shift + share * (1.0 - tolerance);
       by_excess_.push({excess(server), server});
     }
   }
@@ -59,8 +76,9 @@ class Loads {
   /// The most pairs that `from` can give to `to` such that both need less time than `from` now.
   Weight useful(Rank from, Rank to) const {
     const std::int64_t capacity = of(from).capacity;
-    const Weight level = (load(from) * of(to).capacity + capacity - 1) / capacity;
-    return level - load(to) - 1;
+    const Weight work = load(from) + of(from).other;
+    const Weight level = (work * of(to).capacity + capacity - 1) / capacity;
+    return level - of(to).other - load(to) - 1;
   }
 
   /// Pairs above the rank's share, which it should give away; a rank outside the pool gives all.
@@ -94,13 +112,39 @@ class Loads {
  private:
   /// A rank's load and bounds. A rank that does not serve has a target of 0.
   struct Of {
-    Weight load = 0;
+    Weight load = 0;   ///< pairs
+    Weight other = 0;  ///< work besides attention, in pairs that take as long
     std::int64_t capacity = kFullCapacity;
     Weight target = 0;
     double high = 0;
     double low = 0;
     bool serves = false;
   };
+
+  /// Work, and the capacity of those that share it: a server without more of its own takes as much
+  /// of `work` as its part of `capacity`.
+  struct Level {
+    Weight work = 0;
+    std::int64_t capacity = 0;
+  };
+
+  /// Such that all servers end at the same time, but for those whose own work takes longer.
+  Level level_of(Weight attention) const {
+    std::vector<Rank> by_own = servers_;
+    const auto own = [&](Rank rank) {
+      return static_cast<double>(of(rank).other) / static_cast<double>(of(rank).capacity);
+    };
+    std::ranges::stable_sort(by_own, {}, own);
+    Level level{attention, 0};
+    for (Rank rank : by_own) {
+      const bool later = level.capacity > 0 && own(rank) >= static_cast<double>(level.work) /
+                                                                static_cast<double>(level.capacity);
+      if (later) break;
+      level.work += of(rank).other;
+      level.capacity += of(rank).capacity;
+    }
+    return level;
+  }
   const Of& of(Rank rank) const { return ranks_[at(rank)]; }
   Of& of(Rank rank) { return ranks_[at(rank)]; }
 

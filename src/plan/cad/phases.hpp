@@ -48,4 +48,16 @@ void tile_documents(const Workload& workload, const Homes& homes, std::int64_t b
 bool cut_keys(const Workload& workload, std::int64_t block, Loads& loads,
               std::vector<Assignment>& assignments);
 
+// --- The plan ---
+
+/// As assemble(), but for more stages. Keys of a document that lives on several ranks go round a
+/// ring of these, a hop for each stage, as in placement `dynamic`: no rank sends them to many
+/// others, and tasks hide them. Other servers of the document get its keys straight from their
+/// homes, and all servers Q of other ranks' rows, in stage 1. Tasks that need nothing of other
+/// ranks are spread over the stages, so that messages have time to travel. Results return when
+/// their ring has gone round, those of other servers at the end.
+/// @param block  tokens of a block of queries, where tasks at home are cut
+Plan plan_of(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
+             std::int64_t block);
+
 }  // namespace cadenza::plan

@@ -19,7 +19,7 @@ std::int64_t bytes_of(const AttentionShape& shape, std::initializer_list<Tensor>
 
 }  // namespace
 
-Residency::Residency(const Workload& workload, const Homes& homes)
+Residency::Residency(const Workload& workload, const Homes& homes, bool rings)
     : workload_(workload),
       homes_(homes),
       query_bytes_(bytes_of(workload.shape, {Tensor::q})),
@@ -29,6 +29,8 @@ Residency::Residency(const Workload& workload, const Homes& homes)
   for (std::size_t document = 0; document < workload.lengths.size(); ++document) {
     const int d = static_cast<int>(document);
     for (const Home& home : homes.of(d)) brought(home.rank, d);
+    if (!rings || homes.of(d).size() == 1) continue;
+    for (const Home& home : homes.of(d)) bring(home.rank, d, {home.tokens});
   }
 }
 

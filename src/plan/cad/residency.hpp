@@ -55,7 +55,8 @@ void for_each_gap(const Ranges& set, Range range, Visit&& visit) {
 
 class Residency {
  public:
-  Residency(const Workload& workload, const Homes& homes);
+  /// @param rings  whether ranks that share a document get the keys that their own queries see
+  Residency(const Workload& workload, const Homes& homes, bool rings = false);
 
   /// Bytes of Q per query row.
   std::int64_t query_bytes() const { return query_bytes_; }

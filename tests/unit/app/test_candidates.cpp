@@ -73,21 +73,21 @@ TEST(Candidates, WhatIsLeftOpenIsTried) {
   EXPECT_EQ(most, 8u);  // four ways to recompute, the optimizer whole or in shards
 }
 
-TEST(Candidates, CadIsTriedWithWholeDocumentsWhereTheShardingIsOpen) {
-  const auto whole = [](const config::Experiment& e) {
+TEST(Candidates, CadIsTriedWithDegreesWhereTheShardingIsOpen) {
+  const auto by_degree = [](const config::Experiment& e) {
     std::size_t found = 0;
     for (const Candidate& one : arrangements(e)) {
-      if (one.attention.sharding != config::Sharding::whole) continue;
+      if (one.attention.sharding != config::Sharding::dynamic) continue;
       ++found;
       EXPECT_TRUE(disaggregates(one));
       EXPECT_GT(one.parallel.context, 1);
-      EXPECT_THAT(settings(one), Contains("--set attention.sharding=whole"));
-      EXPECT_THAT(placement_text(one.attention), HasSubstr("cad whole"));
+      EXPECT_THAT(settings(one), Contains("--set attention.sharding=dynamic"));
+      EXPECT_THAT(placement_text(one.attention), HasSubstr("cad dynamic"));
     }
     return found;
   };
-  EXPECT_GT(whole(experiment()), 0u);
-  EXPECT_EQ(whole(experiment({"attention.sharding=zigzag"})), 0u);
+  EXPECT_GT(by_degree(experiment()), 0u);
+  EXPECT_EQ(by_degree(experiment({"attention.sharding=zigzag"})), 0u);
 }
 
 TEST(Candidates, RowsAreFewerWhereDocumentsAreSharedByCost) {

@@ -120,7 +120,7 @@ TEST(Finals, TheMeanOfTheStepsDecidesWhateverOneStepSays) {
   std::array<double, 2> sums{};
   for (int step = 0; step < found.ranked[0].steps; ++step) {
     for (std::size_t i = 0; i < 2; ++i) {
-      sums[i] += forecast(found.ranked[i].candidate.to_run(e), packer(e).batch(step), machine())
+      sums[i] += forecast(found.ranked[i].candidate.of(e), packer(e).batch(step), machine())
                      .result.seconds;
     }
   }
@@ -173,7 +173,7 @@ TEST(Finals, WhatDoesNotFitInALaterStepDoesNotWin) {
                                       judged(e, PlacementKind::colocated, 1.1)};
   const std::int64_t most = finals(e, ranked).ranked[0].bytes;
   const std::int64_t first =
-      forecast(ranked[0].candidate.to_run(e), packer(e).batch(0), machine()).peak_bytes();
+      forecast(ranked[0].candidate.of(e), packer(e).batch(0), machine()).peak_bytes();
   ASSERT_LT(first, most);
   const Finals found = finals(e, ranked, most - 1);
   ASSERT_EQ(found.too_large.size(), 1u);
@@ -194,7 +194,7 @@ Judged leaner_than(const Judged& one, double seconds) {
 /// What all cad candidates but the leaner one need in a later step, and not in the first.
 std::int64_t limit_of_first_step(const config::Experiment& e, const Judged& cad) {
   const std::int64_t most = finals(e, {cad}).ranked[0].bytes;
-  EXPECT_LT(forecast(cad.candidate.to_run(e), packer(e).batch(0), machine()).peak_bytes(), most);
+  EXPECT_LT(forecast(cad.candidate.of(e), packer(e).batch(0), machine()).peak_bytes(), most);
   EXPECT_LT(finals(e, {leaner_than(cad, 1)}).ranked[0].bytes, most);
   return most - 1;
 }
@@ -212,7 +212,7 @@ void expect_compared(const config::Experiment& e, const Finals& found) {
   double with = 0, without = 0;
   for (int step = 0; step < cad->steps; ++step) {
     const auto seconds = [&](const Candidate& one) {
-      return forecast(one.to_run(e), packer(e).batch(step), machine()).result.seconds;
+      return forecast(one.of(e), packer(e).batch(step), machine()).result.seconds;
     };
     with += seconds(cad->candidate);
     without += seconds(judged(e, config::PlacementKind::colocated, 1).candidate);

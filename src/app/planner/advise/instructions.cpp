@@ -37,7 +37,7 @@ class Instructor {
     const auto best = std::ranges::min_element(had, {}, &Instruction::slower);
     if (best != had.end() && best->slower < kDoesNotFit) return *best;
     const Candidate& first = rows_.front().candidate;
-    return {.recipe = recipe_of(first.to_run(given_)), .candidate = first};
+    return {.recipe = recipe_of(first.of(given_)), .candidate = first};
   }
 
  private:
@@ -58,7 +58,7 @@ class Instructor {
       Candidate candidate = rows_[row].candidate;
       for (const config::Shard shard : {candidate.parallel.shard, config::Shard::parameters}) {
         candidate.parallel.shard = shard;
-        const config::Experiment e = candidate.to_run(given_);
+        const config::Experiment e = candidate.of(given_);
         Recipe recipe = recipe_of(e);
         if (!recipe.same() || !makes_sense(e)) continue;
         const bool known = std::ranges::any_of(had, [&](const Instruction& one) {
@@ -90,7 +90,7 @@ class Instructor {
   }
 
   double seconds_of(const Candidate& candidate, int steps) const {
-    const config::Experiment e = candidate.to_run(given_);
+    const config::Experiment e = candidate.of(given_);
     Steps simulated(e, data::Packer(corpus_, e), machine_);
     const std::int64_t limit = memory_of_rank(e, machine_);
     double seconds = 0;

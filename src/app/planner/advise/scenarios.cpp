@@ -128,7 +128,7 @@ void shorten(config::Experiment& e, double share) {
 
 void simulate(Task& task, const config::Experiment& given, const config::Machine& machine,
               const Extent& extent) {
-  config::Experiment e = task.candidate->candidate.to_run(given);
+  config::Experiment e = task.candidate->candidate.of(given);
   shorten(e, extent.share);
   if (e.data.max_document == 0) e.data.max_document = e.batch.microbatch;
   task.change->change(e);

@@ -94,10 +94,9 @@ std::optional<PartKey> part_key(PlacementKind kind) {
   return std::nullopt;
 }
 
-/// Whether documents are whole on a rank of their context group, or on all.
-bool is_whole(const config::Attention& a) {
-  return config::traits_of(a.placement).shares == config::Shares::given &&
-         a.sharding == Sharding::whole;
+/// Whether attention.sharding gives documents ranks of a context group by their cost.
+bool shares_by_cost(const config::Attention& a) {
+  return config::traits_of(a.placement).shares == config::Shares::given && a.shares_by_cost();
 }
 
 std::vector<PlacementKind> kinds(config::Reach reach) {
@@ -125,7 +124,7 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   std::vector<bool> pools = {given.mixed};
   if (given.open.mixed && given.servers > 0) pools = {false, true};
   std::vector<Sharding> shardings = {given.sharding};
-  if (given.open.sharding && context > 1) shardings = {Sharding::zigzag, Sharding::whole};
+  if (given.open.sharding && context > 1) shardings = {Sharding::dynamic};
   std::vector<Overlap> overlaps = {given.overlap};
   if (given.overlap == Overlap::automatic) overlaps = {Overlap::none, Overlap::ping_pong};
   for (const PlacementKind kind : kinds(config::Reach::pool)) {
@@ -194,12 +193,6 @@ config::Experiment Candidate::of(const config::Experiment& given) const {
   experiment.batch.microbatch_open = false;
   experiment.batch.longest = longest;
   experiment.batch.longest_open = false;
-  return experiment;
-}
-
-config::Experiment Candidate::to_run(const config::Experiment& given) const {
-  config::Experiment experiment = of(given);
-  experiment.attention.tolerance = given.attention.tolerance;
   return experiment;
 }
 
@@ -277,7 +270,7 @@ std::string placement_text(const config::Attention& a) {
   std::string text(config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) text += fmt::format(" {}", a.*(key->value));
 
-  if (is_whole(a)) text += " whole";
+  if (shares_by_cost(a)) text += fmt::format(" {}", config::word_of(a.sharding));
   if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
   return text;
 }
@@ -303,7 +296,7 @@ std::vector<std::string> settings(const Candidate& candidate) {
   set("parallel.shard", config::word_of(p.shard));
   set("attention.placement", config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) set(key->name, a.*(key->value));
-  if (is_whole(a)) set("attention.sharding", "whole");
+  if (shares_by_cost(a)) set("attention.sharding", config::word_of(a.sharding));
   if (a.servers > 0) set("attention.servers", a.servers);
   if (a.mixed) set("attention.mixed", a.mixed);
   set("attention.overlap", a.overlap == Overlap::ping_pong ? "ping_pong" : "none");

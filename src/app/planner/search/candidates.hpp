@@ -19,10 +19,8 @@ struct Candidate {
   std::int64_t microbatch = 0;  ///< tokens
   double longest = 1;           ///< batch.longest
 
-  /// `given` laid out so, with nothing left open.
+  /// `given` laid out so, with nothing left open but the tolerance, which runs decide tick by tick.
   config::Experiment of(const config::Experiment& given) const;
-  /// ... but the tolerance, which is as it is given: a run may decide it tick by tick.
-  config::Experiment to_run(const config::Experiment& given) const;
 };
 
 /// Every layout of the experiment's trainers with every placement that keeps what it gives: degrees

@@ -146,7 +146,7 @@ class Contest {
 
   StepTaken next_step(Finalist& one) const {
     if (!one.steps) {
-      const config::Experiment e = one.judged.candidate.to_run(given_);
+      const config::Experiment e = one.judged.candidate.of(given_);
       one.steps.emplace(e, data::Packer(corpus_, e), machine_);
     }
     const SimulatedStep step = one.steps->run(std::ssize(one.seconds));

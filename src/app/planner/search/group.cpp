@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "cadenza/program/layout.hpp"
-
 namespace cadenza::app {
 
 namespace {
@@ -74,27 +72,6 @@ double Ratios::of_kind(const Group& group) const {
 Ratios::Kind Ratios::kind_of(const Group& group) {
   const config::Attention& a = group.arrangement.attention;
   return {a.placement, a.sharding, a.overlap, group.arrangement.parallel.pipeline > 1};
-}
-
-PoolOf pool_of_many(std::span<const Group> groups, const config::Experiment& given) {
-  constexpr int kMany = 128;  // of more, each lacks little
-  constexpr int kMost = 1024;
-  constexpr double kQuickEntries = 4096;  // servers x context x pipeline
-  PoolOf chosen;
-  std::pair<bool, double> least;
-  for (const Group& group : groups) {
-    if (group.settled || !group.disaggregates()) continue;
-    const config::Parallel& p = group.arrangement.parallel;
-    const int pool = program::Layout(group.arrangement.of(given)).pool_size();
-    const int servers = std::min(pool, kMost);
-    const auto entries = static_cast<double>(servers * p.context * p.pipeline);
-    const bool slow = entries > kQuickEntries;
-    const std::pair cost(slow, slow ? entries : group.expected);
-    if (servers <= kMany || (chosen.group != nullptr && least <= cost)) continue;
-    chosen = {&group, servers};
-    least = cost;
-  }
-  return chosen;
 }
 
 double work_of(const StepPlans& tick_plans, double operations) {

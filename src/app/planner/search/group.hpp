@@ -53,16 +53,6 @@ class Ratios {
   std::map<Kind, double> in_families_;  ///< times the least of a family
 };
 
-/// A pool of cad.
-struct PoolOf {
-  const Group* group = nullptr;  ///< null: no pool has many servers
-  int servers = 0;               ///< of those, at most 1024
-};
-
-/// Of the pools with more than 128 servers the most promising one whose tick is planned quickly, or
-/// the quickest.
-PoolOf pool_of_many(std::span<const Group> groups, const config::Experiment& given);
-
 using StepPlans = std::vector<program::TickPlans>;
 
 /// Operations of plans and of the clocks that go through so many operations.

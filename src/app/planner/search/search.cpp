@@ -33,22 +33,16 @@ constexpr double kMostWorkOfOne = 3 * kMostWork;
 constexpr double kHopeless = 1.5;   ///< times what is known to be possible
 constexpr std::size_t kAtOnce = 4;  ///< are looked at, on as many cores as there are
 
-/// Stands for attention.tolerance: auto while layouts are compared: one plan of a tick instead of
-/// one for each tolerance. The layout that wins decides by tick.
-constexpr double kSearchedTolerance = 0.1;
-
 class Search {
  public:
-  Search(const config::Experiment& run, const data::Corpus& corpus, const config::Machine& machine,
-         bool progress)
-      : run_(run),
-        given_(at_one_tolerance(run)),
+  Search(const config::Experiment& given, const data::Corpus& corpus,
+         const config::Machine& machine, bool progress)
+      : given_(given),
         machine_(machine),
         corpus_(corpus),
         steps_(given_, corpus, machine),
-        room_(given_, memory_of_rank(run, machine)),
+        room_(given_, memory_of_rank(given, machine)),
         groups_(list_groups(given_, steps_, room_)) {
-    settle_tolerance();
     progress_.emplace(progress, static_cast<std::int64_t>(groups_.size()), "layout", 0, stderr);
   }
 
@@ -62,26 +56,22 @@ class Search {
     }
     judge_best_long_one();
     for (const bool cad : {false, true}) compare(cad);
+    for (const bool cad : {false, true}) judge_twin_of_best(cad);
     if (ranked_.empty()) visit_by_memory();
     if (!ranked_.empty()) decide_over_steps();
     progress_->finish();
     if (ranked_.empty()) refuse();
     const SearchReport found = report();
-    return {ranked_.front().candidate.to_run(run_), describe(found),   {},
-            static_cast<int>(ranked_.size()),       considered(found), cad_};
+    return {ranked_.front().candidate.of(given_), describe(found),   {},
+            static_cast<int>(ranked_.size()),     considered(found), cad_};
   }
 
  private:
-  static config::Experiment at_one_tolerance(config::Experiment e) {
-    e.attention.tolerance = e.attention.tolerance.value_or(kSearchedTolerance);
-    return e;
-  }
-
   /// Ranks the best by more steps. The others follow, by one.
   void decide_over_steps() {
     std::ranges::stable_sort(ranked_, {}, &Judged::seconds);
     Finals finals =
-        compare_over_steps(run_, ranked_, leaner(), corpus_, machine_, room_,
+        compare_over_steps(given_, ranked_, leaner(), corpus_, machine_, room_,
                            [&](const std::string& what) { progress_->show(seen(), what); });
     if (finals.ranked.empty() && finals.too_large.empty()) return compare_by_one_step();
     for (const Judged& large : finals.too_large) variant_of(large) = large;
@@ -129,27 +119,6 @@ class Search {
       }
     }
     return found;
-  }
-
-  /// Of many servers, what a step takes depends much on the tolerance: there, all candidates are
-  /// compared with the one that a tick of the most promising pool of many gets, if that is planned
-  /// quickly.
-  void settle_tolerance() {
-    if (run_.attention.tolerance) return;
-    const PoolOf pool = pool_of_many(groups_, given_);
-    if (pool.group == nullptr) return;
-    const config::Experiment e = pool.group->arrangement.to_run(run_);
-    const Sample sample = part_of(e, steps_.in_microbatches_of(e).back(), {pool.servers, 1});
-    const program::TickPlanner planner(sample.experiment, sample.batch, machine_);
-    const StepPlans plans = planner.plan(planner.ticks() / 2);
-    const std::vector<plan::Trial>& trials = plans.front().forward.trials;
-    given_.attention.tolerance = trials.front().tolerance;
-    for (Group& group : groups_) {
-      group.arrangement.attention.tolerance = given_.attention.tolerance;
-      for (Judged& variant : group.variants) {
-        variant.candidate.attention.tolerance = given_.attention.tolerance;
-      }
-    }
   }
 
   std::vector<Judged> too_large() const {
@@ -337,6 +306,34 @@ class Search {
     if (best != nullptr && best->expected < best_) looks_.at_all(*best);
   }
 
+  /// Of the best one with cad, or without, the same layout without it, or with it: so the report
+  /// tells what cad gains from what the layout does.
+  void judge_twin_of_best(bool cad) {
+    const Judged* best = nullptr;
+    for (const Judged& one : ranked_) {
+      if (disaggregates(one.candidate) != cad) continue;
+      if (best == nullptr || one.seconds < best->seconds) best = &one;
+    }
+    if (best == nullptr || best->work >= kMostWorkOfOne) return;
+    const Candidate of = best->candidate;
+    const auto is_twin = [&](const Group& group) {
+      return !group.settled && group.disaggregates() != cad && are_twins(group.arrangement, of);
+    };
+    const auto twin = std::ranges::find_if(groups_, is_twin);
+    if (twin != groups_.end()) looks_.at_all(*twin);
+  }
+
+  /// Whether two differ only in that one disaggregates attention.
+  static bool are_twins(const Candidate& a, const Candidate& b) {
+    const auto layout = [](const Candidate& one) {
+      const config::Parallel& p = one.parallel;
+      const config::Attention& attention = one.attention;
+      return std::tuple(p.data, p.pipeline, p.chunks, p.tensor, p.context, one.microbatch,
+                        one.longest, attention.shares(), attention.overlap, attention.servers);
+    };
+    return layout(a) == layout(b);
+  }
+
   /// Candidates that need least first, until one fits.
   void visit_by_memory() {
     std::vector<Group*> all;
@@ -420,8 +417,7 @@ class Search {
          config::word_of(least.candidate.parallel.shard), instead);
   }
 
-  const config::Experiment& run_;
-  config::Experiment given_;  ///< `run_` with one tolerance
+  const config::Experiment& given_;
   const config::Machine& machine_;
   const data::Corpus& corpus_;
   TypicalSteps steps_;

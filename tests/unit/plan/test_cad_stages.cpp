@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stages of CAD's plans: keys that are handed on, work at home that hides messages, and shares
+// of attention beside a layer's other work.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <numeric>
+
+#include "cadenza/base/at.hpp"
+#include "cadenza/plan/predict.hpp"
+#include "cadenza/plan/validate.hpp"
+#include "cases.hpp"
+
+namespace cadenza::plan::test_cad_stages {
+namespace {
+
+using test::workload;
+using ::testing::IsEmpty;
+
+config::Attention options(std::int64_t block, double tolerance) {
+  config::Attention attention;
+  attention.block = block;
+  attention.tolerance = tolerance;
+  return attention;
+}
+
+void expect_valid(const Plan& plan) {
+  EXPECT_THAT(violations(plan), IsEmpty());
+  EXPECT_THAT(mirror_violations(plan, mirror(plan)), IsEmpty());
+}
+
+double cost_of(const Plan& plan, Rank server, std::size_t stage) {
+  double sum = 0;
+  for (const PlacedTask& placed : plan.stages[stage].tasks) {
+    if (placed.server == server) sum += placed.cost;
+  }
+  return sum;
+}
+
+TEST(CadStages, KeysOfASharedDocumentGoRoundARing) {
+  const int ranks = 4;
+  const std::int64_t length = 4096;
+  const Workload w =
+      test::group_workload(test::experiment(config::PlacementKind::cad, ranks), {{length}});
+  const Plan plan = cad(w, options(128, 0.1));
+  expect_valid(plan);
+  ASSERT_EQ(plan.stages.size(), std::size_t{ranks});
+  for (std::size_t stage = 1; stage < plan.stages.size(); ++stage) {
+    std::map<Rank, std::int64_t> sent, received;
+    for (const Move& move : plan.stages[stage].moves) {
+      EXPECT_TRUE(move.what == Tensor::k || move.what == Tensor::v);
+      sent[move.from] += move.tokens.size();
+      received[move.to] += move.tokens.size();
+    }
+    for (const auto& counts : {sent, received}) {
+      for (const auto& [rank, tokens] : counts) EXPECT_LE(tokens, 3 * length / ranks) << rank;
+    }
+    for (Rank rank = 0; rank < ranks; ++rank) EXPECT_GT(cost_of(plan, rank, stage), 0);
+  }
+  EXPECT_EQ(test::total_bytes(plan), test::total_bytes(all_gather(w, config::Gather::seen)))
+      << "past those that do not read them";
+}
+
+TEST(CadStages, DistCAsRulesSendAllRowsStraight) {
+  const Workload w =
+      test::group_workload(test::experiment(config::PlacementKind::cad, 4), {{4096}});
+  config::Attention attention = options(128, 0.1);
+  attention.priority = config::Priority::paper;
+  EXPECT_EQ(cad(w, attention).stages.size(), 2u);
+}
+
+TEST(CadStages, WorkAtHomeRunsBeforeAndAfterThatOfOthers) {
+  const Workload w = workload({{2048}, std::vector<std::int64_t>(16, 128)});
+  const Plan plan = cad(w, options(64, 0.05));
+  expect_valid(plan);
+  ASSERT_EQ(plan.stages.size(), 3u);
+  const double all = plan.cost_per_rank[1];
+  EXPECT_GT(cost_of(plan, 1, 1), 0.6 * all) << "the long document's";
+  EXPECT_GT(cost_of(plan, 1, 0), 0.05 * all) << "while its rows travel";
+  EXPECT_GT(cost_of(plan, 1, 2), 0.02 * all) << "while its results travel";
+  EXPECT_EQ(cost_of(plan, 0, 0), plan.cost_per_rank[0]) << "nobody else works there";
+}
+
+TEST(CadStages, ALongTaskAtHomeIsCut) {
+  const Workload w = workload({{4096}, {1024}});
+  const Plan plan = cad(w, options(64, 0.05));
+  expect_valid(plan);
+  ASSERT_EQ(plan.stages.size(), 3u);
+  EXPECT_GT(cost_of(plan, 1, 0), 0);
+  EXPECT_GT(cost_of(plan, 1, 1), 0);
+}
+
+/// Results of a document that others share go on their way when they are there, not with those of
+/// the ring's last step.
+TEST(CadStages, ResultsOfGuestsDoNotWaitForTheRing) {
+  config::Experiment e = test::experiment(config::PlacementKind::cad, 4);
+  const Workload w = test::group_workload(e, {{8192}, {512, 512, 512, 512}});
+  const Plan plan = cad(w, options(64, 0.05));
+  expect_valid(plan);
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const Plan& of = pass == Pass::forward ? plan : mirror(plan);
+    const std::size_t last = of.stages.size() - 1;
+    ASSERT_THAT(of.stages[last].moves, ::testing::Not(IsEmpty()));
+    EXPECT_LT(last_tasks_of_results(of, last, pass) + 1, static_cast<int>(last));
+  }
+}
+
+TEST(CadStages, WhoHasFewerTokensAttendsMore) {
+  // Rank 0 has four times the tokens of rank 1, and as many pairs.
+  const Workload w = workload({std::vector<std::int64_t>(64, 128), {1024, 128, 128, 768}});
+  cost::Pool pool = cost::nominal_pool(w.shape.head_dim);
+  const config::Attention attention = options(32, 0.02);
+  const auto seconds = [&](const Plan& plan, Rank rank) {
+    return 3.5 * plan.cost_per_rank[at(rank)] / 5e10;  // at the nominal rate
+  };
+  const Plan equal = cad(w, attention, pool);
+  EXPECT_NEAR(seconds(equal, 0), seconds(equal, 1), 0.05 * seconds(equal, 0));
+  pool.forward_seconds = 2e-7;
+  pool.backward_seconds = 4e-7;
+  const Plan plan = cad(w, attention, pool);
+  expect_valid(plan);
+  const auto layer = [&](Rank rank) {
+    return seconds(plan, rank) + 6e-7 * (rank == 0 ? 64 * 128 : 2048);
+  };
+  EXPECT_GT(seconds(plan, 1), 1.2 * seconds(plan, 0));
+  EXPECT_NEAR(layer(0), layer(1), 0.03 * layer(0));
+  // More than it could get: it attends all.
+  pool.forward_seconds = 1;
+  EXPECT_EQ(cad(w, attention, pool).cost_per_rank[0], 0);
+}
+
+}  // namespace
+}  // namespace cadenza::plan::test_cad_stages
