@@ -253,11 +253,11 @@ const Belonging kBelongings[] = {
     {CADENZA_KEY(batch.longest),
      CADENZA_USED(e.batch.packing != Packing::fixed || shares_by_cost(e)),
      CADENZA_CHOICE(batch.packing),
-     "packing balanced or pooled, placement dynamic and sharding whole"},
+     "packing balanced or pooled, placement dynamic, and sharding dynamic or whole"},
     {CADENZA_KEY(batch.break_even),
      CADENZA_USED(e.batch.packing != Packing::fixed || shares_by_cost(e)),
      CADENZA_CHOICE(batch.packing),
-     "packing balanced or pooled, placement dynamic and sharding whole"},
+     "packing balanced or pooled, placement dynamic, and sharding dynamic or whole"},
     {CADENZA_KEY(batch.outliers), CADENZA_USED(e.batch.packing == Packing::balanced),
      CADENZA_CHOICE(batch.packing), "packing balanced", refused},
 

@@ -217,7 +217,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("mixed", attention.mixed, or_auto(attention.open.mixed));
   visit.key("capacity", attention.capacity, kNotNegative);
   visit.key("block", attention.block, Integers{1, kMaxSize});
-  visit.key("tolerance", attention.tolerance, AutoOr<Numbers>{{0.0, 4.0}});
+  visit.key("tolerance", attention.tolerance, AutoOr<Numbers>{{0.0, 1e4}});
   visit.key("bound", attention.bound);
   visit.key("priority", attention.priority);
   visit.key("split_keys", attention.split_keys);

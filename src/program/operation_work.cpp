@@ -267,8 +267,11 @@ cost::Pool planning_pool(const config::Experiment& experiment, const config::Mac
   pool.tensor = layout.tensor();
   pool.forward_seconds = seconds_of_token(experiment, layout, Pass::forward, pool.rates);
   pool.backward_seconds = seconds_of_token(experiment, layout, Pass::backward, pool.rates);
-  pool.microbatches = static_cast<int>(experiment.batch.tokens / experiment.batch.microbatch /
-                                       experiment.parallel.data);
+  // With phases all stages meet in every tick.
+  const bool meets = experiment.parallel.pipeline > 1 &&
+                     experiment.pipeline_schedule() == config::PipelineSchedule::phase_aligned;
+  const std::int64_t each = experiment.batch.tokens / experiment.batch.microbatch;
+  pool.microbatches = meets ? 1 : static_cast<int>(each / experiment.parallel.data);
   return pool;
 }
 

@@ -51,7 +51,7 @@ def pytest_sessionstart(session):
         pytest.exit("mpirun is not on the path", returncode=1)
     # Of its own, as Open MPI fails where two runs make or remove its folder at the same moment.
     session.mpi_folder = tempfile.mkdtemp(prefix="mpi-")
-    os.environ["OMPI_MCA_orte_tmpdir_base"] = session.mpi_folder
+    os.environ["OMPI_MCA_orte_tmpdir_base"] = session.mpi_folder  # noqa: SIM112
 
 
 def pytest_sessionfinish(session):

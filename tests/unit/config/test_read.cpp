@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"optimizer.lr=-1", "found -1; valid: a finite number >= 0"},
         BadValue{"optimizer.lr=nan", "found nan;"}, BadValue{"optimizer.lr=1e999", "found 1e999;"},
         BadValue{"optimizer.lr=.inf", "found .inf;"}, BadValue{"optimizer.lr=inf", "found inf;"},
-        BadValue{"attention.tolerance=4.1", "found 4.1; valid: auto, a number in [0, 4]"},
+        BadValue{"attention.tolerance=10001", "found 10001; valid: auto, a number in [0, 10000]"},
         BadValue{"attention.block=0", "found 0;"},
         BadValue{"attention.servers=0", "found 0; valid: auto, in_place or an integer in [1, "},
         BadValue{"run.steps=-1", "found -1;"},

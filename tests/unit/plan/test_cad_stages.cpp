@@ -129,5 +129,41 @@ TEST(CadStages, WhoHasFewerTokensAttendsMore) {
   EXPECT_EQ(cad(w, attention, pool).cost_per_rank[0], 0);
 }
 
+/// Context groups with homes by degree.
+Workload groups_by_degree(test::Draw& draw) {
+  config::Experiment e = test::experiment(config::PlacementKind::cad, draw.between(2, 6));
+  e.attention.sharding = config::Sharding::dynamic;
+  e.batch.longest = draw.of(std::vector<double>{1, 1.25, 3});
+  std::vector<std::vector<std::int64_t>> lengths(static_cast<std::size_t>(draw.between(1, 4)));
+  for (std::vector<std::int64_t>& group : lengths) {
+    for (std::int64_t n = draw.between(1, 6); n > 0; --n) {
+      group.push_back(draw.of(std::vector<std::int64_t>{1, 40, 300, draw.between(1, 2000)}));
+    }
+  }
+  return test::group_workload(e, lengths);
+}
+
+TEST(CadStages, AnyOtherWorkGivesValidPlans) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(seed);
+    test::Draw draw(seed);
+    Workload w = test::random_workload(draw, 16);
+    if (draw.between(0, 1) == 0) w = groups_by_degree(draw);
+    if (draw.between(0, 1) == 0) {  // mixed
+      w.servers.resize(static_cast<std::size_t>(w.ranks));
+      std::iota(w.servers.begin(), w.servers.end(), 0);
+    }
+    if (draw.between(0, 1) == 0) {
+      for (Rank rank = 0; rank < w.ranks; ++rank) w.capacities.push_back(draw.between(20, 200));
+    }
+    cost::Pool pool = cost::nominal_pool(w.shape.head_dim);
+    pool.forward_seconds = draw.of(std::vector<double>{1e-9, 1e-7, 1e-5, 1e-3});
+    const config::Attention attention =
+        options(draw.between(1, 64), draw.of(std::vector<double>{0, 0.1, 4, 1e4}));
+    expect_valid(cad(w, attention, pool));
+    for (const Workload& half : halves(w)) expect_valid(cad(half, attention, pool));
+  }
+}
+
 }  // namespace
 }  // namespace cadenza::plan::test_cad_stages
