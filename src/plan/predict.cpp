@@ -226,21 +226,28 @@ class PassTime {
 
  private:
   /// What a layer takes from what ranks take. Ranks that exchange messages wait for each other in
-  /// it, the others at the end of the step: over n microbatches, what differs by chance adds up as
-  /// its square root.
+  /// it, the others at the end of the step: over n microbatches, what trainers differ by chance
+  /// adds up as its square root.
   double together(const Seconds& ranks) const {
     std::vector<double> slowest(ranks.size(), 0.0);  // by the first rank of those that exchange
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       double& least = slowest[at(joined_[rank])];
       least = std::max(least, ranks[rank]);
     }
-    double mean = 0;
-    for (const Rank first : joined_) mean += slowest[at(first)] / static_cast<double>(ranks.size());
+    double sum = 0, trainers = 0;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (!trains_[rank]) continue;
+      sum += slowest[at(joined_[rank])];
+      ++trainers;
+    }
     const double most = std::ranges::max(slowest);
+    const double mean = trainers > 0 ? sum / trainers : most;
     return mean + (most - mean) / std::sqrt(static_cast<double>(pool_.microbatches));
   }
 
   void join_ranks() {
+    trains_.resize(static_cast<std::size_t>(ranks_));
+    for (const Home& home : plan_.workload.homes) trains_[at(home.rank)] = true;
     joined_.resize(static_cast<std::size_t>(ranks_));
     std::iota(joined_.begin(), joined_.end(), 0);
     const auto first = [&](Rank rank) {
@@ -325,6 +332,7 @@ class PassTime {
   Homes homes_;
   std::vector<int> sharers_;  ///< by rank
   std::vector<Rank> joined_;  ///< by rank: the first of those that exchange messages with it
+  std::vector<bool> trains_;  ///< by rank: has tokens
 };
 
 double pass_seconds(std::span<const Plan> parts, Pass pass, const cost::Pool& pool) {

@@ -419,27 +419,6 @@ TEST(Choose, WhereNoCadFitsItSaysSo) {
   EXPECT_THAT(choose(e, m).explanation, HasSubstr("no cad was simulated or estimated:\n"));
 }
 
-// The one that searches of few servers take would move keys over a slow network to all of them.
-TEST(Choose, OverManyServersComparesWithTheToleranceOfATick) {
-  const auto tolerances = [](std::int64_t ranks) {
-    const config::Experiment e = experiment(
-        {"model.layers=1", "attention={placement: auto, servers: in_place, overlap: none}",
-         "data.lengths.values=[512, 64, 64, 64, 64, 64, 64, 64, 64]", "run.recompute=none",
-         "parallel={data: " + std::to_string(ranks) +
-             ", pipeline: 1, tensor: 1, context: 1, shard: none}",
-         "batch={tokens: " + std::to_string(ranks * 512) + ", microbatch: 512}"});
-    config::Machine m = machine();
-    m.links.between = {1e-5, 1e6};
-    std::set<std::optional<double>> found;
-    for (const Considered& one : choose(e, m).considered) {
-      if (disaggregates(one.candidate)) found.insert(one.candidate.attention.tolerance);
-    }
-    return found;
-  };
-  EXPECT_THAT(tolerances(8), ElementsAre(0.1));
-  EXPECT_THAT(tolerances(256), ElementsAre(4.0));
-}
-
 TEST(Choose, TheSameEveryTime) {
   const Choice first = choose(experiment(), machine());
   const Choice second = search_layout(experiment(), *corpus(experiment()), machine(), false);

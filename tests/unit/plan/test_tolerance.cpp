@@ -58,6 +58,8 @@ TEST(LayerSeconds, RanksThatExchangeNothingMeetAfterTheLastMicrobatch) {
     machine.microbatches = n;
     const double expected = mean + (most - mean) / std::sqrt(n);
     EXPECT_NEAR(layer_seconds(std::span(&apart, 1), machine), expected, 1e-9 * expected);
+    const Plan idle = colocated(workload({{64}, {32}, {}, {}}));
+    EXPECT_NEAR(layer_seconds(std::span(&idle, 1), machine), expected, 1e-9 * expected);
   }
   const Workload whole = workload({{512}, {512, 512}});
   config::Attention attention = automatic();
