@@ -19,7 +19,7 @@ struct RingShape {
   int head_parallel = 1;     ///< divides the group and the heads
   int inner_ring = 1;        ///< divides the number of positions; 1, or all of them: one flat ring
   bool by_document = false;  ///< a document's ring has only the positions that hold a part of it
-  bool skips = false;  ///< keys go from reader to reader, past positions that do not read them
+  bool skips = false;  ///< keys may go from reader to reader, past positions that do not read them
 };
 
 /// Queries that a ring position computes.
@@ -50,8 +50,10 @@ using Ring = std::vector<Position>;
 /// inner_ring, at ring step t a rank has the keys of the position that is t mod P places and t / P
 /// nodes before its own. They come from the previous position of the node or, where t is a multiple
 /// of P, from the same place on the previous node, which had them one step (P steps) earlier. A key
-/// moves on only as far as the last position that reads it. Rings by document run at the same time;
-/// where inner_ring does not divide one, it is flat.
+/// moves on only as far as the last position that reads it. Where keys may skip positions, they do
+/// in rings in which that saves much (narrow masks); elsewhere every position sends as much as
+/// others. Rings by document run at the same time; where inner_ring does not divide one, it is
+/// flat.
 class RingBuilder {
  public:
   /// The stage in which rows come that go to other ranks of their position, and guests.
@@ -76,6 +78,7 @@ class RingBuilder {
   void add_queries(Position& position) const;
   /// A position's keys by ring step: `keys[step * positions + position]`.
   using Steps = std::vector<std::vector<Home>>;
+  double tokens_of(const Steps& keys) const;
   void pass_on(Steps& keys) const;
   void move_keys(const Ring& ring, const Steps& keys);
   void move_past(const Ring& ring, const Steps& keys);

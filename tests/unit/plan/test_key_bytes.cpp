@@ -97,7 +97,8 @@ config::Experiment any_experiment(Draw& draw, PlacementKind placement) {
 }
 
 // Every row that comes to a rank is read there or passed on (carry_out), whatever the mask; without
-// passing on, K and V move as often as they are needed.
+// passing on, K and V move as often as they are needed. The rings of cad pass on where that is
+// little.
 TEST(KeyBytes, KeysThatNobodySeesDoNotTravel) {
   for (const PlacementKind placement : kContextPlacements) {
     SCOPED_TRACE(static_cast<int>(placement));
@@ -122,6 +123,9 @@ TEST(KeyBytes, KeysThatNobodySeesDoNotTravel) {
         const double read = rows_one_by_one(plan) * 2.0 * shape.head_dim * shape.element_bytes;
         if (passes_on(placement)) {
           EXPECT_GE(moved, read);
+        } else if (placement == PlacementKind::cad) {
+          EXPECT_GE(moved, read);
+          EXPECT_LE(moved, read / 0.7) << "a ring with more skips who does not read them";
         } else {
           EXPECT_EQ(moved, read);  // with sparse attention by any query of a dense one
         }

@@ -35,7 +35,7 @@ std::string bytes_text(std::int64_t bytes) {
 std::string short_text(const Candidate& candidate) {
   constexpr std::size_t kWidth = 14;
   constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kShorter = {
-      {{", longest", ""}, {"ping-pong", "pp"}, {"cad dynamic", "dynamic cad"}}};
+      {{", longest", ""}, {"ping-pong", "pp"}, {"cad dynamic, pp", "cad dyn., pp"}}};
   std::string text = placement_text(candidate);
   for (const auto& [longer, shorter] : kShorter) {
     const std::size_t place = text.find(longer);
