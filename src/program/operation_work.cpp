@@ -271,7 +271,9 @@ cost::Pool planning_pool(const config::Experiment& experiment, const config::Mac
   const bool meets = experiment.parallel.pipeline > 1 &&
                      experiment.pipeline_schedule() == config::PipelineSchedule::phase_aligned;
   const std::int64_t each = experiment.batch.tokens / experiment.batch.microbatch;
-  pool.microbatches = meets ? 1 : static_cast<int>(each / experiment.parallel.data);
+  if (!meets)
+    pool.microbatches =
+        static_cast<int>(std::max<std::int64_t>(1, each / experiment.parallel.data));
   return pool;
 }
 
