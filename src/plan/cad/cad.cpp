@@ -9,6 +9,7 @@
 //    where that moves fewer bytes and makes no server slower than the slowest;
 // 4. cut_keys: servers still above the tolerance give parts of their tasks' keys away. As partial
 //    outputs must then be merged, this is kept only if the plan is predicted to be faster.
+// Then stages.cpp decides when rows travel and tasks run.
 // Phases 1, 2 and 4 end because every move brings giver and receiver nearer to each other; phase 3
 // visits each document once. Loads are integers and ties go by number: all ranks plan the same.
 // Unlike DistCA, the tolerance bounds receivers and givers, unless attention.bound is one_sided.
@@ -99,10 +100,10 @@ bool hands_keys_on(const config::Attention& attention) {
          attention.priority == config::Priority::resident;
 }
 
-Plan whole_plan(const Workload& workload, const Homes& homes, const config::Attention& attention,
-                std::vector<Assignment> assignments) {
+Plan plan_by_rule(const Workload& workload, const Homes& homes, const config::Attention& attention,
+                  std::vector<Assignment> assignments) {
   return hands_keys_on(attention)
-             ? plan_of(workload, homes, std::move(assignments), attention.block)
+             ? staged_plan(workload, homes, std::move(assignments), attention.block)
              : assemble(workload, homes, std::move(assignments));
 }
 
@@ -123,14 +124,15 @@ Plan cad(const Workload& workload, const config::Attention& attention, const cos
   if (attention.bound == config::Bound::two_sided) {
     refine_blocks(workload, attention.block, loads, residency, assignments);
   }
-  if (!attention.split_keys) return whole_plan(workload, homes, attention, std::move(assignments));
+  if (!attention.split_keys)
+    return plan_by_rule(workload, homes, attention, std::move(assignments));
   coalesce(workload, assignments);
   tile_documents(workload, homes, attention.block, loads, residency, assignments);
   std::vector<Assignment> cut = assignments;
   const bool faster = cut_keys(workload, attention.block, loads, cut);
-  Plan plan = whole_plan(workload, homes, attention, std::move(assignments));
+  Plan plan = plan_by_rule(workload, homes, attention, std::move(assignments));
   if (!faster) return plan;
-  Plan other = whole_plan(workload, homes, attention, std::move(cut));
+  Plan other = plan_by_rule(workload, homes, attention, std::move(cut));
   const bool falls = predict(other, pool).predicted_seconds < predict(plan, pool).predicted_seconds;
   return falls ? other : plan;
 }

@@ -57,7 +57,7 @@ bool cut_keys(const Workload& workload, std::int64_t block, Loads& loads,
 /// ranks are spread over the stages, so that messages have time to travel. Results return when
 /// their ring has gone round, those of other servers at the end.
 /// @param block  tokens of a block of queries, where tasks at home are cut
-Plan plan_of(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
-             std::int64_t block);
+Plan staged_plan(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
+                 std::int64_t block);
 
 }  // namespace cadenza::plan

@@ -150,8 +150,8 @@ std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
 
 }  // namespace
 
-Plan plan_of(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
-             std::int64_t block) {
+Plan staged_plan(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
+                 std::int64_t block) {
   coalesce(workload, assignments);
   Plan plan;
   plan.workload = workload;
