@@ -277,12 +277,10 @@ class PassTime {
   }
 
   Seconds rest_of_layer() const {
-    Seconds seconds(static_cast<std::size_t>(ranks_), 0.0);
     const double token = pass_ == Pass::forward ? pool_.forward_seconds : pool_.backward_seconds;
-    for (const Home& home : plan_.workload.homes) {
-      const Range rows = intersect(
-          home.tokens, plan_.workload.queries_of(static_cast<std::size_t>(home.document)));
-      if (!rows.empty()) seconds[at(home.rank)] += token * static_cast<double>(rows.size());
+    Seconds seconds;
+    for (const std::int64_t tokens : tokens_of_ranks(plan_.workload)) {
+      seconds.push_back(token * static_cast<double>(tokens));
     }
     return seconds;
   }

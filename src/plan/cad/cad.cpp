@@ -68,11 +68,7 @@ double seconds_of_pair(const Workload& workload, const cost::Rates& rates) {
 /// stages without a microbatch) count as the mean: they could attend more, but all of their rows
 /// travel, and where ports are the limit the step took up to 13 % longer.
 std::vector<Weight> other_work(const Workload& workload, const cost::Pool& pool) {
-  std::vector<std::int64_t> tokens(static_cast<std::size_t>(workload.ranks), 0);
-  for (const Home& home : workload.homes) {
-    const Range own = intersect(home.tokens, workload.queries_of(at(home.document)));
-    if (!own.empty()) tokens[at(home.rank)] += own.size();
-  }
+  const std::vector<std::int64_t> tokens = tokens_of_ranks(workload);
   std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = 0, all = 0, trainers = 0;
   for (const Rank server : workload.servers) {
     const std::int64_t mine = tokens[at(server)];

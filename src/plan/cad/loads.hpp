@@ -44,10 +44,9 @@ class Loads {
         return static_cast<double>(work) * usual_ranks(rank.capacity) / usual_ranks(capacity);
       };
       const double share = of_all(attention, pool);
+      // 0, exactly, where nobody has other work.
       const double shift =
-          rank.other == 0 && level.work == attention
-              ? 0.0
-              : of_all(level.work, level.capacity) - static_cast<double>(rank.other) - share;
+          of_all(level.work, level.capacity) - static_cast<double>(rank.other) - share;
       rank.high = std::max(0.0, shift + share * (1.0 + tolerance));
       rank.low = shift + share * (1.0 - tolerance);
       by_excess_.push({excess(server), server});

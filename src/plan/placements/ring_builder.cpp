@@ -146,13 +146,16 @@ void RingBuilder::add(Ring& ring) {
       std::vector<Home>& mine = keys[index(step * positions_ + own)];
       mine = add_tasks(ring[index(own)], ring[index(source_of(own, step))], ring[index(own)].first,
                        step);
-      unite(mine);
     }
   }
-  const Steps read = keys;
+  Steps read;
+  if (shape_.skips) {
+    read = keys;
+    for (std::vector<Home>& rows : read) unite(rows);
+  }
   pass_on(keys);
   const bool skips = shape_.skips && tokens_of(read) < kWorthSkipping * tokens_of(keys);
-  if (skips) keys = read;
+  if (skips) keys = std::move(read);
   for (int own = 0; own < positions_; ++own) {
     for (int slice = 0; slice < slices_; ++slice) {
       gather_slice(ring[index(own)], keys[index(own)], ring[index(own)].first + slice, slice);

@@ -39,6 +39,16 @@ std::int64_t Homes::held(Rank rank, int document, Range tokens) const {
   return count;
 }
 
+std::vector<std::int64_t> tokens_of_ranks(const Workload& workload) {
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(workload.ranks), 0);
+  for (const Home& home : workload.homes) {
+    const Range own = intersect(home.tokens, workload.queries_of(at(home.document)));
+    if (!own.empty())
+      tokens[at(home.rank)] += own.size();  // those of no query have a negative size
+  }
+  return tokens;
+}
+
 void unite(std::vector<Home>& rows) {
   std::sort(rows.begin(), rows.end(), [](const Home& a, const Home& b) {
     return std::tie(a.document, a.rank, a.tokens.begin) <

@@ -46,6 +46,9 @@ class Homes {
 /// Sorts rows by (document, rank, token) and joins those of one rank that overlap or touch.
 void unite(std::vector<Home>& rows);
 
+/// By rank: tokens of workload.queries that live there.
+std::vector<std::int64_t> tokens_of_ranks(const Workload& workload);
+
 // --- Sharing the tokens of a microbatch in a context group ---
 // Documents may have any length: the tokens of ranks differ by one (block-striped: by less than two
 // runs), and a document shorter than the group leaves some ranks without a part.

@@ -132,22 +132,33 @@ int brought_by(const plan::Plan& plan, const plan::Move& move, int stage) {
   return -1;
 }
 
-TEST(Traffic, InputsLeaveWhenTheLastOfThemIsThere) {
-  int passed_on = 0;
+/// Calls check(part of a rank, expected place, stage) for all ranks that send or receive inputs, or
+/// results, in a stage, which is posted at the latest place of its moves.
+/// @param place_of  (plan, move, stage)
+template <typename PlaceOf, typename Check>
+void for_each_posted(bool results, PlaceOf place_of, Check check) {
   for_each_plan([&](const plan::Plan& plan, Pass pass, const Traffic& traffic) {
     for (int s = 0; s < traffic.stages(); ++s) {
-      int ready = -1;
+      int place = -1;
       std::set<Rank> ranks;
       for (const plan::Move& move : plan.stages[static_cast<std::size_t>(s)].moves) {
-        if (is_result(move.what, pass)) continue;
-        ready = std::max(ready, brought_by(plan, move, s));
+        if (is_result(move.what, pass) != results) continue;
+        place = std::max(place, place_of(plan, move, s));
         ranks.insert({move.from, move.to});
       }
       for (const Rank rank : ranks) {
-        EXPECT_EQ(traffic.of(rank, s).ready, ready) << "rank " << rank << " stage " << s;
+        SCOPED_TRACE(testing::Message() << "rank " << rank << " stage " << s);
+        check(traffic.of(rank, s), place, s);
       }
-      passed_on += ready >= 0;
     }
+  });
+}
+
+TEST(Traffic, InputsLeaveWhenTheLastOfThemIsThere) {
+  int passed_on = 0;
+  for_each_posted(false, brought_by, [&](const Part& part, int place, int) {
+    EXPECT_EQ(part.ready, place);
+    passed_on += place >= 0;
   });
   EXPECT_GT(passed_on, 100);
 }
@@ -169,21 +180,10 @@ int computed_by(const plan::Plan& plan, const plan::Move& move, int stage) {
 
 TEST(Traffic, ResultsLeaveWhenTheLastOfThemIsComputed) {
   int early = 0;
-  for_each_plan([&](const plan::Plan& plan, Pass pass, const Traffic& traffic) {
-    for (int s = 0; s < traffic.stages(); ++s) {
-      int complete = -1;
-      std::set<Rank> ranks;
-      for (const plan::Move& move : plan.stages[static_cast<std::size_t>(s)].moves) {
-        if (!is_result(move.what, pass)) continue;
-        complete = std::max(complete, computed_by(plan, move, s));
-        ranks.insert({move.from, move.to});
-      }
-      for (const Rank rank : ranks) {
-        EXPECT_GE(complete, 0);
-        EXPECT_EQ(traffic.of(rank, s).complete, complete) << "rank " << rank << " stage " << s;
-        early += complete + 1 < s;
-      }
-    }
+  for_each_posted(true, computed_by, [&](const Part& part, int place, int stage) {
+    EXPECT_GE(place, 0);
+    EXPECT_EQ(part.complete, place);
+    early += place + 1 < stage;
   });
   EXPECT_GT(early, 20);
 }

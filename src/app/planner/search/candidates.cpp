@@ -123,19 +123,16 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   };
   std::vector<bool> pools = {given.mixed};
   if (given.open.mixed && given.servers > 0) pools = {false, true};
-  std::vector<Sharding> shardings = {given.sharding};
-  if (given.open.sharding && context > 1) shardings = {Sharding::dynamic};
+  const bool by_degree = given.open.sharding && context > 1;
   std::vector<Overlap> overlaps = {given.overlap};
   if (given.overlap == Overlap::automatic) overlaps = {Overlap::none, Overlap::ping_pong};
   for (const PlacementKind kind : kinds(config::Reach::pool)) {
     for (const bool mixed : pools) {
-      for (const Sharding sharding : shardings) {
-        for (const Overlap overlap : overlaps) {
-          config::Attention& one = add(kind);
-          one.mixed = mixed;
-          one.sharding = sharding;
-          one.overlap = overlap;
-        }
+      for (const Overlap overlap : overlaps) {
+        config::Attention& one = add(kind);
+        one.mixed = mixed;
+        if (by_degree) one.sharding = Sharding::dynamic;
+        one.overlap = overlap;
       }
     }
   }

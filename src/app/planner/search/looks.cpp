@@ -24,6 +24,11 @@ constexpr double kApart = 1.005;    ///< ... of variants with the same plans
 constexpr double kShortWork = 4e6;  ///< about a second
 constexpr double kCheapWork = 1e6;
 
+/// @param size  at least
+Sample part_of(const config::Experiment& e, const PackedStep& step, SampleSize size) {
+  return sample_of(e, step.batch, step.attention, size);
+}
+
 }  // namespace
 
 double Looks::most_of(const Group& group) const {
@@ -31,10 +36,6 @@ double Looks::most_of(const Group& group) const {
   const bool sure = given_.cluster.speed_spread == 0 && given_.cluster.jitter == 0;
   if (group.looks == 0 && sure) return best;
   return best * (group.work < kCheapWork ? kDoubtOfCheap : kDoubt);
-}
-
-Sample part_of(const config::Experiment& e, const PackedStep& step, SampleSize size) {
-  return sample_of(e, step.batch, step.attention, size);
 }
 
 std::optional<double> Looks::at_part(Group& group) {

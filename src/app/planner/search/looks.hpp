@@ -22,9 +22,6 @@ namespace cadenza::app {
 inline constexpr double kDoubt = 1.1;
 inline constexpr double kDoubtOfCheap = 1.6;  ///< ... where to simulate costs little
 
-/// @param size  at least
-Sample part_of(const config::Experiment& e, const PackedStep& step, SampleSize size);
-
 class Looks {
  public:
   using Show = std::function<void(const Candidate&, const std::string& found)>;

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "app/planner/all_cores.hpp"
-#include "app/planner/predict/sample.hpp"
 #include "app/planner/search/finals.hpp"
 #include "app/planner/search/group.hpp"
 #include "app/planner/search/groups.hpp"
