@@ -266,6 +266,8 @@ const Belonging kBelongings[] = {
     {CADENZA_KEY(parallel.shard),
      CADENZA_USED(e.parallel.data* e.parallel.context > 1 || is_automatic(e)),
      CADENZA_CHOICE(parallel.data), "parallel.data or parallel.context above 1"},
+    {CADENZA_KEY(parallel.tensor_sums), CADENZA_USED(e.parallel.tensor > 1 || is_automatic(e)),
+     CADENZA_CHOICE(parallel.tensor), "parallel.tensor above 1"},
 
     CADENZA_OF_KIND(attention.window),
     CADENZA_OF_KIND(attention.sinks),

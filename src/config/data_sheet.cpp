@@ -16,6 +16,9 @@ constexpr double kMemory = 0.8;
 constexpr double kLinks = 0.807;
 // Scattered rows of attention are copied at this part of memory's rate, as fitted in h200.yaml.
 constexpr double kCopies = 1.0 / 24;
+// Of the multiprocessors: 8 channels of NCCL of some hundred, and what their traffic takes of the
+// memory. Assumed.
+constexpr double kComputeShare = 0.1;
 constexpr double kInsideLatency = 3e-6, kBetweenLatency = 5e-6, kLaunch = 2e-5;  // seconds
 // Sparse attention: assumed, as no kernel of it was measured (inputs/machines/h100.yaml).
 constexpr double kSparsePair = 1.4;
@@ -94,6 +97,7 @@ void complete_from_sheet(const Value& root, Machine& machine) {
   derive("links.inside.bytes_per_second", links.inside.bytes_per_second,
          kLinks * sheet.link_bytes_per_second);
   derive("links.inside.latency_seconds", links.inside.latency_seconds, kInsideLatency);
+  derive("links.compute_share", links.compute_share, kComputeShare);
   if (machine.ranks_per_node == 0) return;
   derive("links.between.bytes_per_second", links.between.bytes_per_second,
          sheet.network_bytes_per_second);

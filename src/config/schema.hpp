@@ -171,6 +171,7 @@ void describe(Visitor& visit, Parallel& parallel) {
   visit.key("chunks", parallel.chunks, or_auto(parallel.open.chunks, Integers{1, kMostRanks}));
   visit.key("stages", parallel.stages, Integers{1, 100000});
   visit.key("shard", parallel.shard, or_auto(parallel.open.shard));
+  visit.key("tensor_sums", parallel.tensor_sums);
 }
 
 template <typename Visitor>
@@ -300,7 +301,7 @@ void describe(Visitor& visit, Software& software) {
   visit.key("attention_rate", software.attention_rate, Numbers{1e-3, 1e3});
   visit.key("element_wise_rate", software.element_wise_rate, Numbers{1e-3, 1e3});
   visit.key("loss_rate", software.loss_rate, Numbers{1e-3, 1e3});
-  visit.key("pieces", software.pieces, Integers{1, 4096});
+  visit.key("pieces", software.pieces, Integers{0, 4096});
   visit.key("overlaps_gradients", software.overlaps_gradients);
   visit.key("overlaps_gathers", software.overlaps_gathers);
   visit.key("layer_seconds", software.layer_seconds, Numbers{0.0, 1e6});

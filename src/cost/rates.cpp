@@ -26,10 +26,12 @@ class Links {
   int node_of(Rank rank) const;
   int adapter_of(Rank rank) const;
   double collective(Collective what, double bytes, std::span<const Rank> group) const;
+  double exchange(Collective what, double bytes, std::span<const Rank> group) const;
 
  private:
   enum class Ring : std::uint8_t { gather, reduce };
   std::vector<int> members_by_node(std::span<const Rank> group) const;
+  static double rate_of(const config::Link& link, Ring what);
   Way ring(Ring what, std::span<const Rank> group) const;
   double round(Ring what, double bytes, std::span<const Rank> group) const;
   double share(Rank from, Rank to) const;
@@ -110,13 +112,15 @@ std::vector<int> Links::members_by_node(std::span<const Rank> group) const {
   return members;
 }
 
+double Links::rate_of(const config::Link& link, Ring what) {
+  const double own =
+      what == Ring::gather ? link.gather_bytes_per_second : link.reduce_bytes_per_second;
+  return own > 0 ? own : link.bytes_per_second;
+}
+
 /// The slowest connection of a ring from one rank to the next.
 Way Links::ring(Ring what, std::span<const Rank> group) const {
-  const auto rate = [&](const config::Link& link) {
-    const double own =
-        what == Ring::gather ? link.gather_bytes_per_second : link.reduce_bytes_per_second;
-    return own > 0 ? own : link.bytes_per_second;
-  };
+  const auto rate = [&](const config::Link& link) { return rate_of(link, what); };
   const bool between = node_of(group.front()) != node_of(group.back());
   const double inside = rate(links_.inside) * slowest_share(group, false);
   Way way{links_.inside.latency_seconds, inside, between};
@@ -153,6 +157,24 @@ double Links::collective(Collective what, double bytes, std::span<const Rank> gr
   const double hops = 2.0 * std::bit_width(group.size() - 1);  // up and down a tree
   return std::min(reduced + round(Ring::gather, bytes, group),
                   hops * (way.latency_seconds + bytes / way.bytes_per_second));
+}
+
+double Links::exchange(Collective what, double bytes, std::span<const Rank> group) const {
+  const Ring kind = what == Collective::all_gather ? Ring::gather : Ring::reduce;
+  if (group.size() <= 1 || node_of(group.front()) == node_of(group.back())) {
+    return collective(what, bytes, group);
+  }
+  const std::vector<int> on_node = members_by_node(group);
+  const int near = std::ranges::min(on_node) - 1;
+  const double adapters =
+      links_.adapters == 0 ? 1 : static_cast<double>(links_.adapters) / ranks_per_node_;
+  const double part = bytes / static_cast<double>(group.size());
+  const auto seconds = [&](const config::Link& link, double rate, bool between) {
+    return link.latency_seconds + part / (rate * slowest_share(group, between));
+  };
+  return near * seconds(links_.inside, rate_of(links_.inside, kind), false) +
+         static_cast<double>(std::ssize(group) - 1 - near) *
+             seconds(links_.between, adapters * rate_of(links_.between, kind), true);
 }
 
 namespace {
@@ -262,6 +284,10 @@ int Rates::adapter_of(Rank rank) const {
 
 double Rates::collective(Collective what, double bytes, std::span<const Rank> group) const {
   return parts_->links.collective(what, bytes, group);
+}
+
+double Rates::exchange(Collective what, double bytes, std::span<const Rank> group) const {
+  return parts_->links.exchange(what, bytes, group);
 }
 
 std::vector<std::string> Rates::extrapolations() const {

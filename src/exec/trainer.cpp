@@ -64,7 +64,8 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
     llama_.reset();
     const std::int64_t room = std::max(rows, usual_rows(experiment_));
     llama_.emplace(experiment_.model, part_,
-                   model::Capacity{room, buffers_, experiment_.run.device},
+                   model::Capacity{room, buffers_, experiment_.run.device,
+                                   experiment_.parallel.tensor_sums},
                    experiment_.run.recompute, rotary_, parameters_,
                    layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
   }

@@ -88,20 +88,19 @@ RowsByToken rows_by_token(std::span<const std::int32_t> tokens, Range vocab) {
   return sorted;
 }
 
-template <typename Real>
+template <typename Real, typename Out>
 void embed(const Real* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
-           std::int64_t width, Accumulator<Real>* x) {
-  using Sum = Accumulator<Real>;
+           std::int64_t width, Out* x) {
   for_rows(
       "embed", rows, KOKKOS_LAMBDA(const Team& team, const std::int64_t row) {
         const std::int64_t token = tokens[row];
-        Sum* to = x + row * width;
+        Out* to = x + row * width;
         if (token < vocab.begin || token >= vocab.end) {
-          for_columns(team, width, [=](const std::int64_t c) { to[c] = 0; });
+          for_columns(team, width, [=](const std::int64_t c) { narrow(0, to[c]); });
           return;
         }
         const Real* from = table + (token - vocab.begin) * width;
-        for_columns(team, width, [=](const std::int64_t c) { to[c] = widen(from[c]); });
+        for_columns(team, width, [=](const std::int64_t c) { narrow(widen(from[c]), to[c]); });
       });
 }
 
@@ -115,12 +114,12 @@ void embed_gradient(const Sum* dx, const TokenRuns& runs, Range rows, Range voca
          EmbedGradient<Sum>{dx, runs, rows, vocab, width, columns, items, dtable});
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                          \
-  template void embed(const Real*, Range, const std::int32_t*, std::int64_t, std::int64_t, \
-                      Accumulator<Real>*);
-CADENZA_INSTANTIATE(float)
-CADENZA_INSTANTIATE(double)
-CADENZA_INSTANTIATE(bfloat16)
+#define CADENZA_INSTANTIATE(Real, Out) \
+  template void embed(const Real*, Range, const std::int32_t*, std::int64_t, std::int64_t, Out*);
+CADENZA_INSTANTIATE(float, float)
+CADENZA_INSTANTIATE(double, double)
+CADENZA_INSTANTIATE(bfloat16, float)
+CADENZA_INSTANTIATE(bfloat16, bfloat16)
 #undef CADENZA_INSTANTIATE
 template void embed_gradient(const float*, const TokenRuns&, Range, Range, std::int64_t, float*);
 template void embed_gradient(const double*, const TokenRuns&, Range, Range, std::int64_t, double*);

@@ -46,6 +46,31 @@ double sum_of_squares(const Sum* values, std::int64_t count) {
       });
 }
 
+template <typename Part>
+void sum_parts(const ShardParts<Part>& parts, std::int64_t rows, std::int64_t width,
+               Accumulator<Part>* sum) {
+  for_rows(
+      "sum_parts", rows, KOKKOS_LAMBDA(const Team& team, const std::int64_t row) {
+        Accumulator<Part>* to = sum + row * width;
+        for (int rank = 0; rank < parts.ranks; ++rank) {
+          const Part* from = parts.of(rank, rows * width) + row * width;
+          if (rank == 0) {
+            for_columns(team, width, [=](const std::int64_t c) { to[c] = widen(from[c]); });
+          } else {
+            for_columns(team, width, [=](const std::int64_t c) { to[c] += widen(from[c]); });
+          }
+        }
+      });
+}
+
+#define CADENZA_INSTANTIATE(Part)                                                        \
+  template void sum_parts(const ShardParts<Part>&, std::int64_t, std::int64_t,           \
+                          Accumulator<Part>*);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
+
 #define CADENZA_INSTANTIATE(Sum)                                 \
   template void clear(Sum*, std::int64_t);                       \
   template void copy(const Sum*, std::int64_t, Sum*);            \
@@ -55,6 +80,7 @@ CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 #undef CADENZA_INSTANTIATE
 template void round(const float*, std::int64_t, bfloat16*);
+template void copy(const bfloat16*, std::int64_t, bfloat16*);
 
 template <typename Real>
 void swiglu(const Real* gate_up, std::int64_t rows, std::int64_t width, Real* out) {

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "cadenza/model/layers.hpp"
+#include "model/shards.hpp"
 
 namespace cadenza::model {
 namespace {
@@ -109,21 +110,14 @@ const Real* Llama<Real>::as_real(const Sum* values, std::int64_t count, Real* ro
 }
 
 template <typename Real>
-const Real* Llama<Real>::gather(const Real* held, const Span& rows) {
-  if (group_ == nullptr) return held;
-  const auto elements = static_cast<std::size_t>(rows.held * shape_.width);
-  const auto all = static_cast<std::size_t>(rows.count * shape_.width);
-  group_->all_gather(std::as_bytes(std::span(held, elements)),
-                     std::as_writable_bytes(std::span(work_.gathered.data(), all)));
-  return work_.gathered.data();
-}
-
-template <typename Real>
-void Llama<Real>::reduce(Sum* held, const Span& rows) {
+void Llama<Real>::sum_parts(Sum* held, const Span& rows) {
   if (group_ == nullptr) return;
-  group_->reduce_scatter(
-      {work_.partial.data(), static_cast<std::size_t>(rows.count * shape_.width)},
-      {held, static_cast<std::size_t>(rows.held * shape_.width)});
+  for (int step = 1; step < group_->size(); ++step) group_->wait(Collective::reduce_scatter, step);
+  with_parts(held, [&]<typename T>(const T* parts) {
+    const T* own = parts + group_->rank() * rows.held * shape_.width;
+    model::sum_parts(ShardParts<T>{own, arrived<T>(), group_->rank(), group_->size()}, rows.held,
+                     shape_.width, held);
+  });
 }
 
 template <typename Real>
@@ -182,8 +176,7 @@ void Llama<Real>::reduce_norm_gradients() {
   template const Accumulator<Real>* Llama<Real>::residual(int, std::int64_t, const Span&);         \
   template const Accumulator<Real>* Llama<Real>::last_residual(int, const Span&);                  \
   template const Real* Llama<Real>::as_real(const Sum*, std::int64_t, Real*);                      \
-  template const Real* Llama<Real>::gather(const Real*, const Span&);                              \
-  template void Llama<Real>::reduce(Sum*, const Span&);                                            \
+  template void Llama<Real>::sum_parts(Sum*, const Span&);                                         \
   template std::int64_t Llama<Real>::boundary_elements(Range) const;                               \
   template void Llama<Real>::output(int, Range, Sum*);                                             \
   template void Llama<Real>::set_input(int, Range, const Sum*);                                    \

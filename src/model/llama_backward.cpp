@@ -6,6 +6,7 @@
 #include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
 #include "model/gemms.hpp"
+#include "model/shards.hpp"
 
 namespace cadenza::model {
 
@@ -18,10 +19,16 @@ double Llama<Real>::loss(int buffer, Range rows, double scale, bool gradient) {
   Sum* last = activations(buffer).last.data() + first;
   rms_norm(last_residual(buffer, s), last, weight(norm), s.held, width, model_.norm_eps,
            work_.normed.data(), work_.rstd_last.data());
-  const double sum = head_loss(buffer, gather(work_.normed.data(), s), scale, s,
-                               partial(work_.dnormed.data()), gradient);
+  // All ranks compute the logits of the same rows at the same time: the statistics meet.
+  const auto nothing = [](std::int64_t, std::int64_t, const auto*) {};
+  const Real* normed = gather(work_.normed.data(), work_.gathered.data(), s, nothing);
+  double sum = 0;
+  with_parts(work_.dnormed.data(), [&](auto* dnormed) {
+    sum = head_loss(buffer, normed, scale, s, dnormed, gradient);
+  });
   if (!gradient) return sum;
-  reduce(work_.dnormed.data(), s);
+  post_parts(work_.dnormed.data(), s, nothing);  // they are there
+  sum_parts(work_.dnormed.data(), s);
   rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), weight(norm)},
                           {nullptr, work_.dx.data() + first, work_.rounded.data() + first, nullptr,
                            gradient_of(norm), work_.norm_partials.data()},
@@ -44,8 +51,9 @@ TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range rows) const {
 }
 
 template <typename Real>
+template <typename Out>
 double Llama<Real>::head_loss(int buffer, const Real* normed, double scale, const Span& s,
-                              Sum* dnormed, bool gradient) {
+                              Out* dnormed, bool gradient) {
   const std::int64_t width = shape_.width;
   const std::int64_t vocab = shape_.vocab.size();
   const Real* head = weight(parameters_.table.head);
@@ -93,20 +101,29 @@ void Llama<Real>::attention_outputs_gradient(int buffer, int layer, Range rows) 
   const Real* rounded = work_.rounded.data() + s.row * width;
   Real* hidden = work_.hidden.data();
   Real* gate_up = l.gate_up.data() + s.begin * 2 * ffn;
-  if (recompute_ == config::Recompute::mlp) make_gate_up(buffer, layer, nullptr, s);
   // The feed-forward activation and its normed input are recomputed, not kept.
-  const Real* dx = gather(rounded, s);
-  input_gradient_gemm(dx, weight(w.down), s.count, ffn, width, hidden);
+  const bool again = recompute_ == config::Recompute::mlp;
+  if (again) make_gate_up(buffer, layer, nullptr, s);
+  const Real* dx = gather(rounded, arrived<Real>(), s,
+                          [&](std::int64_t first, std::int64_t count, const Real* dx) {
+                            input_gradient_gemm(dx, weight(w.down), count, ffn, width,
+                                                hidden + first * ffn);
+                          });
   swiglu_gradient(gate_up, s.count, ffn, hidden);
   weight_gradient(hidden, dx, s.count, ffn, width, gradient_of(w.down));
-  input_gradient_gemm<Real>(gate_up, weight(w.gate), s.count, width, 2 * ffn,
-                            partial(work_.dnormed.data()));
+  if (!again) post_normed(l.middle.data(), l.rstd2.data(), w.post_norm, s);
+  post_parts(work_.dnormed.data(), s, [&](std::int64_t first, std::int64_t count, auto* to) {
+    input_gradient_gemm<Real>(gate_up + first * 2 * ffn, weight(w.gate), count, width, 2 * ffn, to);
+  });
+  const Real* normed = take_normed(!again, s);
   norm_gradient(l.middle.data(), l.rstd2.data(), w.post_norm, s);
-  weight_gradient<Real>(gather(work_.normed.data(), s), gate_up, s.count, width, 2 * ffn,
-                        gradient_of(w.gate));
-  dx = gather(rounded, s);
-  input_gradient_gemm(dx, weight(w.o), s.count, queries, width,
-                      work_.dout.data() + s.begin * queries);
+  post_gather(rounded, arrived<Real>(), s);
+  weight_gradient<Real>(normed, gate_up, s.count, width, 2 * ffn, gradient_of(w.gate));
+  dx = take_gathered(rounded, arrived<Real>(), s,
+                     [&](std::int64_t first, std::int64_t count, const Real* dx) {
+                       input_gradient_gemm(dx, weight(w.o), count, queries, width,
+                                           work_.dout.data() + (s.begin + first) * queries);
+                     });
   const Real* out =
       as_real(l.out.data() + s.begin * queries, s.count * queries, work_.normed.data());
   weight_gradient(out, dx, s.count, queries, width, gradient_of(w.o));
@@ -129,20 +146,40 @@ void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, work_.hidden.data());
   // Q, K and V are adjacent in the parameters: one product takes all.
-  input_gradient_gemm(gradients, weight(w.q), s.count, width, joined,
-                      partial(work_.dnormed.data()));
-  norm_gradient(l.input.data(), l.rstd1.data(), w.input_norm, s);
-  weight_gradient(gather(work_.normed.data(), s), gradients, s.count, width, joined,
-                  gradient_of(w.q));
+  post_normed(l.input.data(), l.rstd1.data(), w.input_norm, s);
+  post_parts(work_.dnormed.data(), s, [&](std::int64_t first, std::int64_t count, auto* to) {
+    input_gradient_gemm(gradients + first * joined, weight(w.q), count, width, joined, to);
+  });
+  // In a group, the weights' gradient is computed while the last parts travel; without one, the
+  // norm's gradient makes its input.
+  if (group_ == nullptr) norm_gradient(l.input.data(), l.rstd1.data(), w.input_norm, s);
+  weight_gradient(take_normed(true, s), gradients, s.count, width, joined, gradient_of(w.q));
+  if (group_ != nullptr) norm_gradient(l.input.data(), l.rstd1.data(), w.input_norm, s);
+}
+
+template <typename Real>
+void Llama<Real>::post_normed(Sum* x, Sum* rstd, std::int64_t norm, const Span& s) {
+  if (group_ == nullptr) return;
+  rms_norm<Real>(nullptr, x + s.row * shape_.width, weight(norm), s.held, shape_.width,
+                 model_.norm_eps, work_.normed.data(), rstd + s.row);
+  post_gather(work_.normed.data(), work_.gathered.data(), s);
+}
+
+template <typename Real>
+const Real* Llama<Real>::take_normed(bool posted, const Span& s) {
+  if (group_ != nullptr && !posted) return work_.gathered.data();
+  return take_gathered(work_.normed.data(), work_.gathered.data(), s,
+                       [](std::int64_t, std::int64_t, const Real*) {});
 }
 
 template <typename Real>
 void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t norm, const Span& s) {
   const std::int64_t first = s.row * shape_.width;
   Sum* dx = work_.dx.data() + first;
-  reduce(work_.dnormed.data(), s);
+  Real* normed = group_ == nullptr ? work_.normed.data() : nullptr;
+  sum_parts(work_.dnormed.data(), s);
   rms_norm_gradient<Real>({work_.dnormed.data(), x + first, rstd + s.row, weight(norm)},
-                          {dx, dx, work_.rounded.data() + first, work_.normed.data(),
+                          {dx, dx, work_.rounded.data() + first, normed,
                            gradient_of(norm), work_.norm_partials.data()},
                           s.held, shape_.width);
 }
@@ -150,15 +187,11 @@ void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t norm
 template <typename Real>
 void Llama<Real>::embed_gradient(int buffer, Range rows) {
   const Span s = span(rows);
-  const Sum* dx = work_.dx.data() + s.row * shape_.width;
-  if (group_ != nullptr) {
-    const auto held = static_cast<std::size_t>(boundary_elements(rows));
-    group_->all_gather(
-        std::as_bytes(std::span(dx, held)),
-        std::as_writable_bytes(
-            std::span(work_.partial.data(), held * static_cast<std::size_t>(part_.tensor_size))));
-    dx = work_.partial.data();
-  }
+  // All that is for parts has room for the rows as sums, whatever type parts have.
+  const Sum* held = work_.dx.data() + s.row * shape_.width;
+  Sum* all = reinterpret_cast<Sum*>(work_.parts.data());
+  post_gather(held, all, s);
+  const Sum* dx = take_gathered(held, all, s, [](std::int64_t, std::int64_t, const Sum*) {});
   const ActivationBuffer<Real>& of = activations(buffer);
   model::embed_gradient(
       dx, {of.run_rows.data(), of.run_tokens.data(), of.run_begins.data(), of.run_count},
@@ -169,11 +202,12 @@ void Llama<Real>::embed_gradient(int buffer, Range rows) {
 #define CADENZA_INSTANTIATE(Real)                                                              \
   template double Llama<Real>::loss(int, Range, double, bool);                                 \
   template TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range) const;              \
-  template double Llama<Real>::head_loss(int, const Real*, double, const Span&, Sum*, bool);   \
   template double Llama<Real>::chunk_loss(int, std::int64_t, std::int64_t, double);            \
   template void Llama<Real>::attention_outputs_gradient(int, int, Range);                      \
   template void Llama<Real>::attention_inputs_gradient(int, int, Range);                       \
   template void Llama<Real>::norm_gradient(const Sum*, const Sum*, std::int64_t, const Span&); \
+  template void Llama<Real>::post_normed(Sum*, Sum*, std::int64_t, const Span&);               \
+  template const Real* Llama<Real>::take_normed(bool, const Span&);                            \
   template void Llama<Real>::embed_gradient(int, Range);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

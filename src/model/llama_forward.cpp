@@ -4,6 +4,7 @@
 #include "cadenza/model/layers.hpp"
 #include "cadenza/model/llama.hpp"
 #include "model/gemms.hpp"
+#include "model/shards.hpp"
 
 namespace cadenza::model {
 
@@ -11,9 +12,12 @@ template <typename Real>
 void Llama<Real>::embed(int buffer, Range rows) {
   const Span s = span(rows);
   Sum* stream = activations(buffer, 0).input.data() + s.row * shape_.width;
-  model::embed(weight(parameters_.table.embedding), shape_.vocab,
-               activations(buffer).tokens.data() + s.begin, s.count, shape_.width, partial(stream));
-  reduce(stream, s);
+  const std::int32_t* tokens = activations(buffer).tokens.data() + s.begin;
+  post_parts(stream, s, [&](std::int64_t first, std::int64_t count, auto* to) {
+    model::embed(weight(parameters_.table.embedding), shape_.vocab, tokens + first, count,
+                 shape_.width, to);
+  });
+  sum_parts(stream, s);
 }
 
 template <typename Real>
@@ -33,16 +37,18 @@ void Llama<Real>::make_inputs(int buffer, int layer, const Sum* residual, const 
   const LayerOffsets& w = offsets(layer);
   const std::int64_t width = shape_.width;
   const int head_dim = static_cast<int>(model_.head_dim());
-  Real* k = l.k.data() + s.begin * shape_.keys;
   rms_norm(residual, l.input.data() + s.row * width, weight(w.input_norm), s.held, width,
            model_.norm_eps, work_.normed.data(), l.rstd1.data() + s.row);
-  const Real* normed = gather(work_.normed.data(), s);
-  project(normed, weight(w.q), s.count, width, shape_.queries,
-          l.q.data() + s.begin * shape_.queries);
-  project(normed, weight(w.k), s.count, width, shape_.keys, k);
-  project(normed, weight(w.v), s.count, width, shape_.keys, l.v.data() + s.begin * shape_.keys);
+  gather(work_.normed.data(), work_.gathered.data(), s,
+         [&](std::int64_t first, std::int64_t count, const Real* normed) {
+           const std::int64_t row = s.begin + first;
+           project(normed, weight(w.q), count, width, shape_.queries,
+                   l.q.data() + row * shape_.queries);
+           project(normed, weight(w.k), count, width, shape_.keys, l.k.data() + row * shape_.keys);
+           project(normed, weight(w.v), count, width, shape_.keys, l.v.data() + row * shape_.keys);
+         });
   attention::rotate_keys<Real>(
-      rotary_, k,
+      rotary_, l.k.data() + s.begin * shape_.keys,
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, static_cast<int>(shape_.kv_heads), head_dim);
   attention::initialise(l.out.data() + s.begin * shape_.queries,
@@ -61,9 +67,11 @@ void Llama<Real>::attention_outputs(int buffer, int layer, Range rows) {
   swiglu(l.gate_up.data() + s.begin * 2 * shape_.ffn, s.count, shape_.ffn, work_.hidden.data());
   // The reader of the stream adds `middle`: the next norm or output(). If the next microbatch
   // overwrites `middle` before the reader comes, it is added here.
-  project(work_.hidden.data(), weight(offsets(layer).down), s.count, shape_.ffn, shape_.width,
-          partial(stream));
-  reduce(stream, s);
+  post_parts(stream, s, [&](std::int64_t begin, std::int64_t count, auto* to) {
+    const Real* hidden = work_.hidden.data() + begin * shape_.ffn;
+    project(hidden, weight(offsets(layer).down), count, shape_.ffn, shape_.width, to);
+  });
+  sum_parts(stream, s);
   if (!keeps_layers() && in_chunk(layer) + 1 == activations(buffer).chunk_layers) {
     add<Sum>(stream, l.middle.data() + first, s.held * shape_.width, stream);
   }
@@ -82,8 +90,11 @@ void Llama<Real>::project_attention(int buffer, int layer, const Span& s) {
   Sum* middle = l.middle.data() + s.row * shape_.width;
   const Real* out = as_real(l.out.data() + s.begin * shape_.queries, s.count * shape_.queries,
                             work_.normed.data());
-  project(out, weight(offsets(layer).o), s.count, shape_.queries, shape_.width, partial(middle));
-  reduce(middle, s);
+  post_parts(middle, s, [&](std::int64_t first, std::int64_t count, auto* to) {
+    project(out + first * shape_.queries, weight(offsets(layer).o), count, shape_.queries,
+            shape_.width, to);
+  });
+  sum_parts(middle, s);
 }
 
 template <typename Real>
@@ -93,8 +104,11 @@ void Llama<Real>::make_gate_up(int buffer, int layer, const Sum* residual, const
   rms_norm(residual, l.middle.data() + s.row * shape_.width, weight(w.post_norm), s.held,
            shape_.width, model_.norm_eps, work_.normed.data(), l.rstd2.data() + s.row);
   // Gate and up are adjacent in the parameters: one product computes both.
-  project(gather(work_.normed.data(), s), weight(w.gate), s.count, shape_.width, 2 * shape_.ffn,
-          l.gate_up.data() + s.begin * 2 * shape_.ffn);
+  gather(work_.normed.data(), work_.gathered.data(), s,
+         [&](std::int64_t first, std::int64_t count, const Real* normed) {
+           project(normed, weight(w.gate), count, shape_.width, 2 * shape_.ffn,
+                   l.gate_up.data() + (s.begin + first) * 2 * shape_.ffn);
+         });
 }
 
 #define CADENZA_INSTANTIATE(Real)                                            \

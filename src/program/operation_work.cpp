@@ -13,19 +13,15 @@
 
 namespace cadenza::program {
 
-namespace {
-
-Product forward(double rows, double outputs, double inputs) {
+Product Linear::forward(double rows) const {
   return {ProductKind::forward, rows, outputs, inputs};
 }
-
-/// Adds the gradient products of a linear layer with weight [outputs, inputs].
-void add_gradients(double rows, double outputs, double inputs, OperationWork& work) {
-  work.products.push_back({ProductKind::data_gradient, rows, inputs, outputs});
-  work.products.push_back({ProductKind::weight_gradient, outputs, inputs, rows});
+Product Linear::input_gradient(double rows) const {
+  return {ProductKind::data_gradient, rows, inputs, outputs};
 }
-
-}  // namespace
+Product Linear::weight_gradient(double rows) const {
+  return {ProductKind::weight_gradient, outputs, inputs, rows};
+}
 
 double OperationWork::flops() const {
   double sum = 0;
@@ -44,6 +40,9 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       element_(config::element_bytes(experiment.run.dtype).element),
       sum_(config::element_bytes(experiment.run.dtype).accumulator),
       stream_(config::bytes_of(experiment.cluster.software.residual, experiment.run.dtype)),
+      part_(std::min(stream_,
+                     config::bytes_of(experiment.parallel.tensor_sums, experiment.run.dtype))),
+      shards_(experiment.cluster.software.pieces == 0 ? layout.tensor() : 1),
       width_(static_cast<double>(model_.d_model)),
       queries_(width_ / layout.tensor()),
       keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),
@@ -116,28 +115,40 @@ double OperationShapes::norm_gradient_bytes(double rows) const {
   return rows / sharers_ * width_ * (4 * stream_ + 2 * element_);
 }
 
+template <typename Of>
+void OperationShapes::add_by_shard(double rows, Of of, OperationWork& work) const {
+  for (int shard = 0; shard < shards_; ++shard) work.products.push_back(of(rows / shards_));
+}
+
 OperationWork OperationShapes::attention_inputs(const Instruction& instruction, double rows) const {
   const double rotation = rows * keys_ * 2 * element_;
   const double empty_outputs = rows * (queries_ + heads_) * sum_;
   const double residual = instruction.recompute ? rows / sharers_ * width_ * 2 * stream_ : 0.0;
-  return {
-      {forward(rows, queries_, width_), forward(rows, keys_, width_), forward(rows, keys_, width_)},
-      norm_bytes(rows) - residual + rotation + empty_outputs};
+  OperationWork work{{}, norm_bytes(rows) - residual + rotation + empty_outputs};
+  for (const Linear& linear : {query(), key(), key()}) {
+    add_by_shard(rows, [&](double some) { return linear.forward(some); }, work);
+  }
+  return work;
 }
 
 OperationWork OperationShapes::attention_inputs_gradient(double rows) const {
-  const double joined = queries_ + 2 * keys_;
-  OperationWork work{{}, rows * joined * (sum_ + element_) + norm_gradient_bytes(rows)};
-  add_gradients(rows, joined, width_, work);
+  const Linear linear = joined();
+  OperationWork work{{}, rows * linear.outputs * (sum_ + element_) + norm_gradient_bytes(rows)};
+  add_by_shard(rows, [&](double some) { return linear.input_gradient(some); }, work);
+  work.products.push_back(linear.weight_gradient(rows));
   return work;
 }
 
 OperationWork OperationShapes::attention_outputs(const Instruction& instruction,
                                                  double rows) const {
-  OperationWork work{{forward(rows, width_, queries_), forward(rows, 2 * ffn_, width_)},
-                     norm_bytes(rows)};
+  OperationWork work{{}, norm_bytes(rows)};
+  const auto add = [&](const Linear& linear) {
+    add_by_shard(rows, [&](double some) { return linear.forward(some); }, work);
+  };
+  add(output());
+  add(gate_up());
   if (instruction.recompute) return work;  // only as far as the gradient needs it
-  work.products.push_back(forward(rows, width_, ffn_));
+  add(down());
   work.bytes += rows * 3 * ffn_ * element_;
   return work;
 }
@@ -146,22 +157,24 @@ OperationWork OperationShapes::attention_outputs_gradient(double rows) const {
   OperationWork work{{},
                      rows * 6 * ffn_ * element_ + norm_gradient_bytes(rows) +
                          rows * (queries_ + 2 * keys_) * sum_};
-  add_gradients(rows, width_, ffn_, work);
-  add_gradients(rows, 2 * ffn_, width_, work);
-  add_gradients(rows, width_, queries_, work);
+  for (const Linear& linear : {down(), gate_up(), output()}) {
+    add_by_shard(rows, [&](double some) { return linear.input_gradient(some); }, work);
+    work.products.push_back(linear.weight_gradient(rows));
+  }
   if (recompute_ == config::Recompute::mlp) {
-    work.products.push_back(forward(rows, 2 * ffn_, width_));
+    add_by_shard(rows, [&](double some) { return gate_up().forward(some); }, work);
     work.bytes += rows / sharers_ * width_ * (sum_ + element_);
   }
   return work;
 }
 
 OperationWork OperationShapes::loss(const Instruction& instruction, double rows) const {
-  OperationWork work{{forward(rows, vocab_, width_)},
+  OperationWork work{{head().forward(rows)},
                      norm_bytes(rows) + rows * vocab_ * (3 * sum_ + element_)};
   if (!is_gradient(instruction)) return work;
   work.bytes += norm_gradient_bytes(rows);
-  add_gradients(rows, vocab_, width_, work);
+  work.products.push_back(head().input_gradient(rows));
+  work.products.push_back(head().weight_gradient(rows));
   return work;
 }
 
@@ -201,12 +214,11 @@ double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass 
     const Pass runs_in = instruction.recompute ? Pass::backward : instruction.pass;
     if (runs_in != pass) continue;
     const double computing = seconds_of(instruction, shapes.work(instruction, 0, rows), rates);
-    double collectives = 0;
-    for (const TensorCollective& collective : shapes.collectives(instruction, 0, rows)) {
-      collectives +=
-          rates.collective(collective.what, static_cast<double>(collective.bytes), tensor_group);
+    seconds += computing;
+    for (const TimedCollective& timed : tensor_times(shapes.overlaps(instruction, 0, rows),
+                                                     computing, tensor_group, rates)) {
+      seconds += timed.seconds;
     }
-    seconds += computing + exposed_seconds(computing, collectives, rates);
   }
   return seconds / static_cast<double>(rows);
 }
@@ -231,9 +243,36 @@ double seconds_of(const Instruction& instruction, const OperationWork& work,
   return seconds;
 }
 
-double exposed_seconds(double computing, double collectives, const cost::Rates& rates) {
+std::vector<TimedCollective> tensor_times(const std::vector<TensorOverlap>& overlaps,
+                                          double computing, const std::vector<Rank>& group,
+                                          const cost::Rates& rates) {
+  std::vector<TimedCollective> timed;
   const auto pieces = static_cast<double>(rates.software().pieces);
-  return collectives - (1 - 1 / pieces) * std::min(computing, collectives);
+  const double taken = rates.machine().links.compute_share;
+  double all = 0;
+  for (const TensorOverlap& overlap : overlaps) {
+    const std::size_t first = timed.size();
+    double sum = 0, beside = 0;
+    for (const TensorCollective& collective : overlap.collectives) {
+      const auto bytes = static_cast<double>(collective.bytes);
+      const bool own = pieces == 0 && collective.what != Collective::all_reduce;
+      const double seconds = own ? rates.exchange(collective.what, bytes, group)
+                                 : rates.collective(collective.what, bytes, group);
+      timed.push_back({collective, seconds});
+      sum += seconds;
+    }
+    all += sum;
+    if (pieces > 0 || sum == 0) continue;
+    for (const Product& product : overlap.beside) beside += rates.product_seconds(product);
+    const double hidden = std::min(sum, beside);
+    for (std::size_t i = first; i < timed.size(); ++i) {
+      timed[i].seconds *= (sum - (1 - taken) * hidden) / sum;
+    }
+  }
+  if (pieces == 0 || all == 0) return timed;
+  const double exposed = all - (1 - 1 / pieces) * std::min(computing, all);
+  for (TimedCollective& one : timed) one.seconds *= exposed / all;
+  return timed;
 }
 
 std::vector<Instruction> layer_instructions(const config::Experiment& e) {
@@ -292,87 +331,112 @@ double element_wise_rate(config::ElementWise rates, const Instruction& instructi
 
 // The collectives of a tensor group in each operation of src/model: the only list of them.
 
-namespace {
-
-class Sequence {
+class OverlapList {
  public:
-  /// @param stream   elements of [tokens, d_model]
-  /// @param element  bytes of a stored number
-  /// @param residual bytes of a number of the residual stream
-  /// @param sum      bytes of a sum
-  Sequence(std::int64_t stream, std::int64_t element, std::int64_t residual, std::int64_t sum)
-      : stream_(stream), element_(element), residual_(residual), sum_(sum) {}
+  /// Bytes of a whole collective of [tokens, d_model].
+  struct Bytes {
+    std::int64_t gather, gather_sums, reduce;
+  };
+  explicit OverlapList(const Bytes& bytes) : bytes_(bytes) {}
 
-  void gather() { list_.push_back({Collective::all_gather, stream_ * element_}); }
-  void gather_sums() { list_.push_back({Collective::all_gather, stream_ * residual_}); }
-  void reduce() { list_.push_back({Collective::reduce_scatter, stream_ * residual_}); }
-  void reduce_all(std::int64_t elements) {
-    list_.push_back({Collective::all_reduce, elements * sum_});
+  /// Begins collectives that are hidden by `beside` alone.
+  OverlapList& next(std::vector<Product> beside = {}) {
+    list_.push_back({{}, std::move(beside)});
+    return *this;
   }
-  std::vector<TensorCollective> take() { return std::move(list_); }
+  OverlapList& gather() { return add(Collective::all_gather, bytes_.gather); }
+  OverlapList& gather_sums() { return add(Collective::all_gather, bytes_.gather_sums); }
+  OverlapList& reduce() { return add(Collective::reduce_scatter, bytes_.reduce); }
+  OverlapList& reduce_all(std::int64_t bytes) { return add(Collective::all_reduce, bytes); }
+  std::vector<TensorOverlap> take() { return std::move(list_); }
 
  private:
-  std::int64_t stream_, element_, residual_, sum_;
-  std::vector<TensorCollective> list_;
+  OverlapList& add(Collective what, std::int64_t bytes) {
+    list_.back().collectives.push_back({what, bytes});
+    return *this;
+  }
+  Bytes bytes_;
+  std::vector<TensorOverlap> list_;
 };
 
-void add_attention_inputs(const Instruction& instruction, Sequence& sequence) {
-  if (is_gradient(instruction)) sequence.reduce();
-  sequence.gather();
-}
+// Of a product that runs shard by shard, all shards but one are computed while others travel: the
+// first waits for nothing, or nothing waits for the last.
 
-void add_attention_outputs(const Instruction& instruction, config::Recompute recompute,
-                           Sequence& sequence) {
+void OperationShapes::add_inputs_overlaps(const Instruction& instruction, double rows,
+                                          OverlapList& to) const {
+  const double beside = rows - rows / shards_;
   if (is_gradient(instruction)) {
-    if (recompute == config::Recompute::mlp) sequence.gather();
-    sequence.gather();
-    sequence.reduce();
-    sequence.gather();
-    sequence.gather();
+    to.next({joined().input_gradient(beside), joined().weight_gradient(rows)}).gather().reduce();
     return;
   }
-  sequence.reduce();
-  sequence.gather();
-  if (!instruction.recompute) sequence.reduce();  // only as far as the gradient needs it
+  to.next({query().forward(beside), key().forward(beside), key().forward(beside)}).gather();
 }
 
-/// @param vocab  rows of the vocabulary on the rank with most of them
-void add_loss(const Instruction& instruction, std::int64_t rows, std::int64_t vocab,
-              config::DeviceKind device, Sequence& sequence) {
-  sequence.gather();
-  const std::int64_t most = cost::logit_rows(vocab, rows, device);
+void OperationShapes::add_outputs_overlaps(const Instruction& instruction, double rows,
+                                           OverlapList& to) const {
+  const double beside = rows - rows / shards_;
+  if (is_gradient(instruction)) {
+    const bool again = recompute_ == config::Recompute::mlp;
+    if (again) to.next({gate_up().forward(beside)}).gather();
+    to.next({down().input_gradient(beside)}).gather();
+    to.next({gate_up().input_gradient(beside)});
+    if (!again) to.gather();
+    to.reduce();
+    to.next({gate_up().weight_gradient(rows), output().input_gradient(beside)}).gather();
+    return;
+  }
+  to.next({output().forward(beside)}).reduce();
+  to.next({gate_up().forward(beside)}).gather();
+  if (instruction.recompute) return;  // only as far as the gradient needs it
+  to.next({down().forward(beside)}).reduce();
+}
+
+void OperationShapes::add_loss_overlaps(const Instruction& instruction, std::int64_t rows,
+                                        OverlapList& to) const {
+  const int tensor = layout_.tensor();
+  const std::int64_t vocab = (model_.vocab + tensor - 1) / tensor;  // of the rank with most of it
+  to.next().gather();
+  const std::int64_t most = cost::logit_rows(vocab, rows, device_);
   for (std::int64_t row = 0; row < rows; row += most) {
     const std::int64_t count = std::min(most, rows - row);
-    sequence.reduce_all(count);      // largest logits
-    sequence.reduce_all(2 * count);  // sums of exponentials, logits of the targets
+    to.reduce_all(count * sum_);      // largest logits
+    to.reduce_all(2 * count * sum_);  // sums of exponentials, logits of the targets
   }
-  if (is_gradient(instruction)) sequence.reduce();
+  if (is_gradient(instruction)) to.reduce();
 }
 
-}  // namespace
-
-std::vector<TensorCollective> OperationShapes::collectives(const Instruction& instruction,
-                                                           Rank rank, std::int64_t rows) const {
-  const int tensor = layout_.tensor();
-  if (tensor == 1) return {};
-  Sequence sequence(rows * model_.d_model, element_, stream_, sum_);
+std::vector<TensorOverlap> OperationShapes::overlaps(const Instruction& instruction, Rank rank,
+                                                     std::int64_t rows) const {
+  if (layout_.tensor() == 1) return {};
+  const std::int64_t stream = rows * model_.d_model;
+  OverlapList list({stream * element_, stream * stream_, stream * part_});
+  const auto count = static_cast<double>(rows);
   const Operation operation = instruction.operation;
   if (operation == Operation::embed) {
-    sequence.reduce();
+    list.next().reduce();
   } else if (operation == Operation::embed_gradient) {
-    sequence.gather_sums();
+    list.next().gather_sums();
   } else if (operation == Operation::attention_inputs) {
-    add_attention_inputs(instruction, sequence);
+    add_inputs_overlaps(instruction, count, list);
   } else if (operation == Operation::attention_outputs) {
-    add_attention_outputs(instruction, recompute_, sequence);
+    add_outputs_overlaps(instruction, count, list);
   } else if (operation == Operation::loss) {
-    add_loss(instruction, rows, (model_.vocab + tensor - 1) / tensor, device_, sequence);
+    add_loss_overlaps(instruction, rows, list);
   } else if (operation == Operation::reduce_gradients) {
-    sequence.reduce_all(gains(rank));
+    list.next().reduce_all(gains(rank) * sum_);
   } else if (describe(operation).group == Group::tensor) {
     fail(ExitCode::internal, "{} says nothing of its collectives", name(operation));
   }
-  return sequence.take();
+  return list.take();
+}
+
+std::vector<TensorCollective> OperationShapes::collectives(const Instruction& instruction,
+                                                           Rank rank, std::int64_t rows) const {
+  std::vector<TensorCollective> list;
+  for (const TensorOverlap& overlap : overlaps(instruction, rank, rows)) {
+    list.insert(list.end(), overlap.collectives.begin(), overlap.collectives.end());
+  }
+  return list;
 }
 
 /// Elements of the norms' gains. Every rank of a tensor group has all of those of its layers.

@@ -39,23 +39,11 @@ const DenseTime& Dense::time(const program::Instruction& instruction, Rank rank,
   return known_.emplace(key, time).first->second;
 }
 
-/// Their exposed times, each in proportion.
 std::vector<TimedCollective> Dense::tensor_collectives(const program::Instruction& instruction,
                                                        Rank rank, std::int64_t rows,
                                                        double compute) const {
-  const std::vector<Rank> group = tensor_group(rank);
-  std::vector<TimedCollective> timed;
-  double sum = 0;
-  for (const program::TensorCollective& collective : shapes_.collectives(instruction, rank, rows)) {
-    const double seconds =
-        costs_.collective(collective.what, static_cast<double>(collective.bytes), group);
-    timed.push_back({collective, seconds});
-    sum += seconds;
-  }
-  if (sum == 0) return timed;
-  const double exposed = program::exposed_seconds(compute, sum, costs_);
-  for (TimedCollective& collective : timed) collective.seconds *= exposed / sum;
-  return timed;
+  return program::tensor_times(shapes_.overlaps(instruction, rank, rows), compute,
+                               tensor_group(rank), costs_);
 }
 
 Dense::Moved Dense::gradient_sum(Rank rank, int layer) const {

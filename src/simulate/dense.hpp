@@ -15,11 +15,7 @@
 
 namespace cadenza::simulate {
 
-/// A collective of the tensor group inside an operation, and its time.
-struct TimedCollective {
-  program::TensorCollective collective;
-  double seconds = 0;
-};
+using program::TimedCollective;
 
 struct DenseTime {
   double compute = 0;  ///< seconds

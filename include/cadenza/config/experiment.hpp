@@ -152,6 +152,9 @@ struct Parallel {
   /// Layers by part, chunk c of stage s at c * pipeline + s; empty: program::stage_layers.
   std::vector<std::int64_t> stages;
   Shard shard = Shard::none;
+  /// The type in which the ranks of a tensor group send their parts of a sum, which are added in
+  /// the accumulator's type: `stored` rounds each part once.
+  Travels tensor_sums = Travels::stored;
   /// Keys that placement auto may choose, because the file leaves them out or has `auto` there.
   struct Open {
     bool pipeline = false;

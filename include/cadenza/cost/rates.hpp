@@ -75,6 +75,9 @@ class Rates {
   /// group share a node's adapters in proportion to their part of the node's ranks.
   /// @param bytes  of the whole result (all_gather), the whole input (reduce_scatter, all_reduce)
   double collective(Collective what, double bytes, std::span<const Rank> group) const;
+  /// Seconds of the same (no all_reduce) by messages of every rank to every other, one after
+  /// another: between nodes, each rank has its part of the adapters alone.
+  double exchange(Collective what, double bytes, std::span<const Rank> group) const;
 
   /// Shapes of earlier calls that lie outside the machine's tables, one line each: "attention
   /// forward: 131072 queries x 131072 keys, measured up to 65536 x 65536".

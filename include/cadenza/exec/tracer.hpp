@@ -101,12 +101,23 @@ class Tracer {
       add(timed);
     }
   }
-  /// Runs a collective in the middle of a computation and records it (communication lane).
+  /// What a rank waited for a collective in the middle of a computation, in one or several waits.
+  struct Waited {
+    std::int64_t ns = 0;
+    std::int64_t still_ns = 0;
+  };
   template <typename Operation>
-  void time_inside(program::EventKind kind, const Work& work, Operation operation) {
+  void add_wait(Waited& waited, Operation operation) {
     const std::int64_t begin = trace::now_ns();
     const auto [end, still] = measure(begin, operation);
-    message(kind, begin, end, work, still);
+    waited.ns += end - begin;
+    waited.still_ns += still;
+  }
+  /// Records a collective that ends now, as if the rank had waited for it at once (communication
+  /// lane).
+  void waited_inside(program::EventKind kind, const Work& work, const Waited& waited) {
+    const std::int64_t end = trace::now_ns();
+    message(kind, end - waited.ns, end, work, waited.still_ns);
   }
   /// Runs `operation`, which computes nothing, and records it on the host lane.
   template <typename Operation>

@@ -64,9 +64,10 @@ void swiglu_gradient(Real* gate_up, std::int64_t rows, std::int64_t width, Real*
 
 /// Looks up rows of a table that holds `vocab` of the whole vocabulary: x[t] = table[tokens[t] -
 /// vocab.begin], zero for other tokens. table [vocab, C], x [T, C].
-template <typename Real>
+/// @param Out  Real or its accumulator, both exact
+template <typename Real, typename Out>
 void embed(const Real* table, Range vocab, const std::int32_t* tokens, std::int64_t rows,
-           std::int64_t width, Accumulator<Real>* x);
+           std::int64_t width, Out* x);
 
 /// Rows of a microbatch whose tokens are in `vocab`, in token order: the rows of the i-th distinct
 /// token, in their own order, are rows[begins[i], begins[i + 1]).
@@ -146,6 +147,24 @@ void clear(Sum* values, std::int64_t count);
 
 template <typename Sum>
 void copy(const Sum* from, std::int64_t count, Sum* to);
+
+/// The parts of a shard of a sum, in rows of a tensor group's ranks: that of this rank, and those
+/// that arrived from the ranks before it, the nearest first.
+template <typename Part>
+struct ShardParts {
+  const Part* own = nullptr;
+  const Part* arrived = nullptr;  ///< [ranks - 1, elements of a shard]
+  int rank = 0;
+  int ranks = 1;
+  KOKKOS_INLINE_FUNCTION const Part* of(int other, std::int64_t elements) const {
+    return other == rank ? own : arrived + ((rank - other + ranks) % ranks - 1) * elements;
+  }
+};
+
+/// Adds the parts of a shard [rows, width] in the order of ranks, in the accumulator's type.
+template <typename Part>
+void sum_parts(const ShardParts<Part>& parts, std::int64_t rows, std::int64_t width,
+               Accumulator<Part>* sum);
 
 /// Adds: to = a + b; `to` may be `a` or `b`.
 template <typename Sum>

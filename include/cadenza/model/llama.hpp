@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cadenza/base/at.hpp"
+#include "cadenza/base/event_context.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/kernels/device.hpp"
@@ -27,12 +28,23 @@ class TensorGroup {
   virtual ~TensorGroup() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Concatenates `mine` of all ranks, in rank order, into `all` [size x mine.size()].
-  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
-  /// Sums `all` [size x mine.size()] over ranks; `mine` becomes shard `rank()` of the sum.
-  virtual void reduce_scatter(std::span<const Sum> all, std::span<Sum> mine) = 0;
+
+  /// Starts step 1, 2 ... size() - 1 of an all_gather or a reduce_scatter, whose steps are posted
+  /// in this order: sends to rank `rank() + step` and receives from rank `rank() - step`, both
+  /// modulo size(). All messages of a collective have one size. Until wait(), no kernel may write
+  /// to `sent` or touch `received`.
+  virtual void post(Collective what, int step, std::span<const std::byte> sent,
+                    std::span<std::byte> received) = 0;
+  /// Lets later kernels read what a step received. Steps of a collective in their order,
+  /// collectives in the order of their posts.
+  virtual void wait(Collective what, int step) = 0;
+
   virtual void all_reduce_sum(std::span<Sum> values) = 0;
   virtual void all_reduce_max(std::span<Sum> values) = 0;
+
+  /// The rank to which a step sends, and that from which it receives.
+  int receiver(int step) const { return (rank() + step) % size(); }
+  int sender(int step) const { return (rank() + size() - step) % size(); }
 };
 
 // --- A rank's part of the model ---
@@ -47,8 +59,13 @@ class TensorGroup {
 // added to.
 //
 // Sequence parallelism: between the products, rank t of the tensor group holds rows [begin + t n /
-// T, ...) of an operation's n rows, stored at their row number / T. Q, K, V and O have all rows and
-// this rank's heads.
+// T, ...) of an operation's n rows, its shard, stored at their row number / T. Q, K, V and O have
+// all rows and this rank's heads.
+//
+// Products and the collectives before and after them run shard by shard, so that one shard travels
+// while another is computed; gradients of weights, which need all rows, run beside whole
+// collectives (as the user buffers of NVIDIA's Transformer Engine do). docs/placements.md, "Tensor
+// groups".
 
 /// One microbatch: token ids, position of each token in its document, next token of its document
 /// (-1: none).
@@ -183,23 +200,52 @@ class Llama {
   void make_gate_up(int buffer, int layer, const Sum* residual, const Span& rows);
   /// Computes the logits in chunks and writes the gradient towards `normed` to `dnormed`. @return
   /// loss
-  double head_loss(int buffer, const Real* normed, double scale, const Span& s, Sum* dnormed,
+  template <typename Out>
+  double head_loss(int buffer, const Real* normed, double scale, const Span& s, Out* dnormed,
                    bool gradient);
   /// Returns the loss of one chunk of logits, which become their gradient. @param first  its first
   /// row
   double chunk_loss(int buffer, std::int64_t first, std::int64_t count, double scale);
-  /// Adds the gradient of a norm, from the partial dnormed, to dx and updates `rounded`; recomputes
-  /// the norm's output in `normed`.
+  /// Sums the parts of dnormed, adds the gradient of the norm to dx and updates `rounded`. Without
+  /// a group it recomputes the norm's output in `normed`; a group does so in post_normed().
   void norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight, const Span& rows);
+  /// Recomputes the output of a norm and starts to gather it, where there is a group.
+  void post_normed(Sum* x, Sum* rstd, std::int64_t weight, const Span& rows);
+  /// Returns all rows of the norm's output, which post_normed() gathers, or, unless `posted`,
+  /// which were gathered before.
+  const Real* take_normed(bool posted, const Span& rows);
 
   /// Returns `values` as input of matrix products: rounded into `rounded`, or unchanged.
   const Real* as_real(const Sum* values, std::int64_t count, Real* rounded);
-  /// Gathers all `rows.count` rows from the [rows.held, C] that each rank of the tensor group
-  /// holds.
-  const Real* gather(const Real* held, const Span& rows);
-  /// Returns the output of a product to which every rank contributes; reduce() sums it into `held`.
-  Sum* partial(Sum* held) { return group_ == nullptr ? held : work_.partial.data(); }
-  void reduce(Sum* held, const Span& rows);
+  // What travels between the ranks of the group (src/model/shards.hpp). Without a group, all rows
+  // are held, and nothing does.
+
+  /// Starts to gather the rows.count rows [C] that the ranks hold into `all`.
+  template <typename T>
+  void post_gather(const T* held, T* all, const Span& rows);
+  /// Calls use(first, count, from) for the rows [first, first + count) of the operation, at `from`:
+  /// at first those that this rank holds, then shard after shard as they arrive. @return all rows
+  template <typename T, typename Use>
+  const T* take_gathered(const T* held, T* all, const Span& rows, const Use& use);
+  template <typename Use>
+  const Real* gather(const Real* held, Real* all, const Span& rows, const Use& use) {
+    post_gather(held, all, rows);
+    return take_gathered(held, all, rows, use);
+  }
+  /// Computes the rank's part of values [rows.count, C] to which every rank contributes:
+  /// part(first, count, to) writes rows [first, first + count) of the operation to `to`. The shards
+  /// of other ranks come first and leave at once. sum_parts() adds what arrived into `held`.
+  template <typename Part>
+  void post_parts(Sum* held, const Span& rows, const Part& part);
+  void sum_parts(Sum* held, const Span& rows);
+  /// Calls what(parts), the array of this rank's parts: of Sum or Real (Capacity::tensor_sums).
+  template <typename What>
+  void with_parts(Sum* held, const What& what);
+  /// Parts that arrive: [T - 1 shards, C]. Between sums, rows that were gathered.
+  template <typename T>
+  T* arrived() {
+    return reinterpret_cast<T*>(work_.parts.data() + work_.parts.size() / 2);
+  }
 
   config::Model model_;
   ModelPart part_;

@@ -31,6 +31,29 @@ struct TensorCollective {
   friend bool operator==(const TensorCollective&, const TensorCollective&) = default;
 };
 
+/// Collectives that follow one another, and the products that run meanwhile.
+struct TensorOverlap {
+  std::vector<TensorCollective> collectives;
+  std::vector<Product> beside;
+};
+
+/// A collective of the tensor group inside an operation, and what it adds to the operation's time.
+struct TimedCollective {
+  TensorCollective collective;
+  double seconds = 0;
+};
+
+/// A linear layer, W [outputs, inputs], and its products over rows.
+struct Linear {
+  double outputs = 0, inputs = 0;
+  Product forward(double rows) const;
+  Product input_gradient(double rows) const;
+  Product weight_gradient(double rows) const;
+};
+
+/// Lists overlaps (operation_work.cpp).
+class OverlapList;
+
 /// The sizes of one rank's matrices and elements, from which the work of operations follows.
 class OperationShapes {
  public:
@@ -41,15 +64,34 @@ class OperationShapes {
   /// @param rows  tokens of the operation
   OperationWork work(const Instruction& instruction, Rank rank, std::int64_t rows) const;
 
-  /// The collectives of an operation, in the order in which the model runs them; the executor
+  /// The collectives of an operation, in the order in which the model begins them; the executor
   /// refuses any other. None without a tensor group.
   std::vector<TensorCollective> collectives(const Instruction& instruction, Rank rank,
                                             std::int64_t rows) const;
+  /// The same, with what hides them.
+  std::vector<TensorOverlap> overlaps(const Instruction& instruction, Rank rank,
+                                      std::int64_t rows) const;
 
   /// Bytes of the residual stream that one tensor rank sends to the next stage.
   std::int64_t stream_bytes(std::int64_t rows) const;
 
  private:
+  Linear joined() const { return {queries_ + 2 * keys_, width_}; }
+  Linear query() const { return {queries_, width_}; }
+  Linear key() const { return {keys_, width_}; }
+  Linear output() const { return {width_, queries_}; }
+  Linear gate_up() const { return {2 * ffn_, width_}; }
+  Linear down() const { return {width_, ffn_}; }
+  Linear head() const { return {vocab_, width_}; }
+
+  /// Adds a product of `rows` rows that runs shard by shard.
+  template <typename Of>
+  void add_by_shard(double rows, Of of, OperationWork& work) const;
+  void add_inputs_overlaps(const Instruction& instruction, double rows, OverlapList& to) const;
+  void add_outputs_overlaps(const Instruction& instruction, double rows, OverlapList& to) const;
+  void add_loss_overlaps(const Instruction& instruction, std::int64_t rows,
+                         OverlapList& to) const;
+
   OperationWork attention_inputs(const Instruction& instruction, double rows) const;
   OperationWork attention_outputs(const Instruction& instruction, double rows) const;
   OperationWork attention_inputs_gradient(double rows) const;
@@ -70,6 +112,8 @@ class OperationShapes {
   bool shards_optimizer_;
   int element_, sum_;  ///< bytes of a stored number and of a sum
   int stream_;         ///< bytes of a number of the residual stream
+  int part_;           ///< bytes of a number of which tensor ranks sum parts
+  int shards_;         ///< pieces in which products run beside collectives
   double width_;
   double queries_, keys_, heads_, ffn_, vocab_;  ///< widths of one tensor rank
 };
@@ -83,9 +127,16 @@ double table_elements(const config::Model& model, const Layout& layout, Rank ran
 double seconds_of(const Instruction& instruction, const OperationWork& work,
                   const cost::Rates& rates);
 
-/// What of an operation's collectives its computation does not hide: of `pieces` that overlap, all
-/// but the first are hidden behind what computes meanwhile (config::Software).
-double exposed_seconds(double computing, double collectives, const cost::Rates& rates);
+/// What the collectives of an operation add to its time.
+/// - This program's: of the collectives of an overlap, those products hide as much as they take
+///   themselves; that part takes its share of the computing (config::Links::compute_share).
+/// - Other stacks' (config::Software::pieces): of pieces that overlap, all but the first are hidden
+///   behind what the operation computes meanwhile.
+/// @param computing  seconds of the operation itself
+/// @param group      ranks of the tensor group
+std::vector<TimedCollective> tensor_times(const std::vector<TensorOverlap>& overlaps,
+                                          double computing, const std::vector<Rank>& group,
+                                          const cost::Rates& rates);
 
 /// The operations of a layer outside core attention, both passes.
 std::vector<Instruction> layer_instructions(const config::Experiment& experiment);

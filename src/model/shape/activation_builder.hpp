@@ -56,6 +56,9 @@ class ActivationBuilder {
     return recompute_ != config::Recompute::mlp && recompute_ != config::Recompute::layer;
   }
   static constexpr bool kOneType = std::is_same_v<Real, Sum>;
+  std::int64_t bytes_of_part() const {
+    return capacity_.tensor_sums == config::Travels::sums ? sizeof(Sum) : sizeof(Real);
+  }
 
   void make_attention(Layer& l) {
     make_(l.rstd1, "rstd1", held_);
@@ -111,7 +114,7 @@ class ActivationBuilder {
     make_(work.dnormed, "dnormed", held_ * shape_.width);
     if (part_.tensor_size > 1) {
       make_(work.gathered, "gathered", rows_ * shape_.width);
-      make_(work.partial, "partial", rows_ * shape_.width);
+      make_(work.parts, "parts", 2 * rows_ * shape_.width * bytes_of_part());
     }
     make_(work.hidden, "hidden", rows_ * std::max(shape_.ffn, shape_.joined()));
     make_(work.norm_partials, "norm_partials", norm_partials(held_, shape_.width));

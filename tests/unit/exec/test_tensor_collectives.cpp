@@ -12,9 +12,14 @@ using ::testing::HasSubstr;
 
 class TensorCollectivesTest : public ::testing::Test {
  protected:
+  /// One step, of this rank to itself: what a group of two does with the other.
   void gather(std::size_t bytes) {
-    std::vector<std::byte> mine(bytes), all(bytes);
-    group_.all_gather(mine, all);
+    sent_.resize(bytes);
+    received_.resize(bytes);
+    group_.post(Collective::all_gather, 1, sent_, received_);
+  }
+  void take() {
+    group_.wait(Collective::all_gather, 1);
     fence();  // what arrives is copied on the stream
   }
   void sum(std::size_t elements) {
@@ -33,6 +38,7 @@ class TensorCollectivesTest : public ::testing::Test {
     }
   }
 
+  std::vector<std::byte> sent_, received_;
   MemoryLedger ledger_;
   trace::Recorder recorder_{100};
   Tracer tracer_{recorder_, ledger_, true, false};
@@ -45,6 +51,7 @@ class TensorCollectivesTest : public ::testing::Test {
 TEST_F(TensorCollectivesTest, RunsAndRecordsWhatIsListed) {
   group_.begin({{Collective::all_gather, 64}, {Collective::all_reduce, 12}});
   gather(64);
+  take();
   sum(3);
   group_.end(Operation::embed);
   ASSERT_EQ(recorder_.events().size(), 2u);
@@ -63,6 +70,19 @@ TEST_F(TensorCollectivesTest, RefusesAnotherOne) {
 TEST_F(TensorCollectivesTest, RefusesOtherBytes) {
   group_.begin({{Collective::all_gather, 64}});
   expect_fault([&] { gather(32); }, "of 32 bytes, expected tensor_all_gather of 64 bytes");
+}
+
+TEST_F(TensorCollectivesTest, RefusesOneThatNobodyAwaited) {
+  group_.begin({{Collective::all_gather, 64}});
+  gather(64);
+  expect_fault([&] { group_.end(Operation::embed); },
+               "embed: the model ran 0 collectives of its tensor group, expected 1");
+  take();
+}
+
+TEST_F(TensorCollectivesTest, RefusesAWaitForNothing) {
+  group_.begin({});
+  expect_fault([&] { take(); }, "tensor_all_gather: a wait for what was not posted");
 }
 
 TEST_F(TensorCollectivesTest, RefusesOneTooMany) {

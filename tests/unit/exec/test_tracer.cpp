@@ -121,8 +121,12 @@ TEST_F(TracerTest, OperationsSayForHowLongTheRankStoodStill) {
   constexpr auto kSleep = std::chrono::milliseconds(20);
   tracer_.begin_step(0);
   tracer_.time(program::Operation::wait, {}, [&] { std::this_thread::sleep_for(kSleep); });
-  tracer_.time_inside(program::OtherEvent::tensor_all_reduce, {},
-                      [&] { std::this_thread::sleep_for(kSleep); });
+  Tracer::Waited waited;
+  for (int wait = 0; wait < 2; ++wait) {
+    tracer_.add_wait(waited, [&] { std::this_thread::sleep_for(kSleep / 2); });
+  }
+  EXPECT_GE(waited.ns, 20'000'000);
+  tracer_.waited_inside(program::OtherEvent::tensor_all_reduce, {}, waited);
   tracer_.message(program::Operation::send, 1, 2, {});
   tracer_.finish_step();
   ASSERT_EQ(recorder_.events().size(), 3u);

@@ -7,9 +7,11 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cadenza/model/llama.hpp"
@@ -83,32 +85,28 @@ class LockstepGroup final : public TensorGroup<Sum> {
   int rank() const override { return rank_; }
   int size() const override { return meeting_.size(); }
 
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    if (all.size() != mine.size() * static_cast<std::size_t>(size())) {
-      throw std::logic_error("all_gather: sizes do not fit");
-    }
-    meeting_.meet(rank_, mine.data(), all.data(), [&](const auto& inputs, const auto& outputs) {
-      for (void* output : outputs) {
-        for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
-          const auto* from = static_cast<const std::byte*>(inputs[rank]);
-          copy_bytes(from, mine.size(), static_cast<std::byte*>(output) + rank * mine.size());
-        }
-      }
-    });
+  /// Keeps what arrives aside until the rank waits for it.
+  void post(Collective what, int step, std::span<const std::byte> sent,
+            std::span<std::byte> received) override {
+    if (sent.size() != received.size()) throw std::logic_error("a step of two sizes");
+    Arrival& arrival = arrivals_[{what, step}];
+    if (!arrival.to.empty()) throw std::logic_error("a step is posted twice");
+    arrival = {received, Array<std::byte>("arrival", received.size())};
+    meeting_.meet(rank_, sent.data(), arrival.bytes.data(),
+                  [&](const auto& inputs, const auto& outputs) {
+                    const std::size_t ranks = inputs.size();
+                    for (std::size_t from = 0; from < ranks; ++from) {
+                      const std::size_t to = (from + static_cast<std::size_t>(step)) % ranks;
+                      copy_bytes(static_cast<const std::byte*>(inputs[from]), sent.size(),
+                                 static_cast<std::byte*>(outputs[to]));
+                    }
+                  });
   }
 
-  void reduce_scatter(std::span<const Sum> all, std::span<Sum> mine) override {
-    if (all.size() != mine.size() * static_cast<std::size_t>(size())) {
-      throw std::logic_error("reduce_scatter: sizes do not fit");
-    }
-    meeting_.meet(rank_, all.data(), mine.data(), [&](const auto& inputs, const auto& outputs) {
-      const Vector sums = reduce(inputs, all.size(), std::plus<>());
-      for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
-        const auto first = sums.begin() + static_cast<std::ptrdiff_t>(rank * mine.size());
-        write_rows(Vector(first, first + static_cast<std::ptrdiff_t>(mine.size())),
-                   static_cast<Sum*>(outputs[rank]));
-      }
-    });
+  void wait(Collective what, int step) override {
+    Arrival& arrival = arrivals_.at({what, step});
+    copy_bytes(arrival.bytes.data(), arrival.to.size(), arrival.to.data());
+    arrivals_.erase({what, step});
   }
 
   void all_reduce_sum(std::span<Sum> values) override { all_reduce(values, std::plus<>()); }
@@ -145,8 +143,13 @@ class LockstepGroup final : public TensorGroup<Sum> {
                   });
   }
 
+  struct Arrival {
+    std::span<std::byte> to;
+    Array<std::byte> bytes;
+  };
   Rendezvous& meeting_;
   int rank_;
+  std::map<std::pair<Collective, int>, Arrival> arrivals_;
 };
 
 }  // namespace cadenza::model::test

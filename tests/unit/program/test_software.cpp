@@ -46,7 +46,9 @@ double layer_seconds(const config::Experiment& e) {
 TEST(Software, DecidesTheTypeOfTheResidualStream) {
   config::Software stored;
   stored.residual = config::Travels::stored;
-  const config::Experiment own = experiment({}), other = experiment(stored);
+  config::Experiment own = experiment({});
+  const config::Experiment other = experiment(stored);
+  own.parallel.tensor_sums = config::Travels::sums;
   constexpr std::int64_t kStream = kRows * 64;
   // Two gathers in bfloat16, two sums in float32 or bfloat16.
   EXPECT_EQ(collective_bytes(own, Pass::forward), kStream * (2 * 2 + 2 * 4));
@@ -100,17 +102,54 @@ TEST(Software, MayPassOverMemoryMoreOften) {
   EXPECT_EQ(seconds(unfused, Operation::optimize), seconds({}, Operation::optimize));
 }
 
+/// A machine on which a ring of two ranks moves half of a collective's bytes in as many seconds.
+config::Machine one_byte_a_second() {
+  config::Machine machine;
+  machine.links.inside = {0, 1};
+  machine.products.flops_per_second = 1;
+  return machine;
+}
+
 TEST(Software, HidesAllPiecesButTheFirst) {
   config::Software software;
-  const auto exposed = [&](double computing, double collectives) {
-    return exposed_seconds(computing, collectives,
-                           cost::Rates({}, experiment(software).cluster, 16));
+  const auto exposed = [&](double computing, std::int64_t collectives) {
+    double seconds = 0;
+    for (const TimedCollective& timed :
+         tensor_times({{{{Collective::all_gather, collectives}}, {}},
+                       {{{Collective::all_gather, collectives}}, {}}},
+                      computing, {0, 1},
+                      cost::Rates(one_byte_a_second(), experiment(software).cluster, 16))) {
+      seconds += timed.seconds;
+    }
+    return seconds;
   };
+  software.pieces = 1;
   EXPECT_DOUBLE_EQ(exposed(3, 2), 2);
   software.pieces = 4;
   EXPECT_DOUBLE_EQ(exposed(3, 2), 2 - 0.75 * 2);
   EXPECT_DOUBLE_EQ(exposed(1, 2), 2 - 0.75 * 1);  // computes for too short a time
   EXPECT_DOUBLE_EQ(exposed(0, 2), 2);
+}
+
+TEST(Software, OfThisProgramHidesBehindTheProductsBeside) {
+  config::Machine machine = one_byte_a_second();
+  const auto times = [&](double product) {
+    const Product beside{ProductKind::forward, product / 2, 1, 1};  // as many FLOPs as seconds
+    std::vector<double> seconds;
+    for (const TimedCollective& timed :
+         tensor_times({{{{Collective::all_gather, 2}, {Collective::reduce_scatter, 6}}, {beside}},
+                       {{{Collective::all_gather, 4}}, {}}},
+                      100, {0, 1}, cost::Rates(machine, experiment({}).cluster, 16))) {
+      seconds.push_back(timed.seconds);
+    }
+    return seconds;
+  };
+  EXPECT_EQ(times(3), (std::vector{1.0, 3.0, 2.0}));  // a processor: in turns
+  machine.links.compute_share = 0;
+  EXPECT_EQ(times(3), (std::vector{0.25, 0.75, 2.0}));  // one of four seconds is left
+  EXPECT_EQ(times(9), (std::vector{0.0, 0.0, 2.0}));
+  machine.links.compute_share = 0.5;
+  EXPECT_EQ(times(3), (std::vector{0.625, 1.875, 2.0}));  // and half of the others is computing's
 }
 
 TEST(Software, MayHaveFasterKernelsAndNoCopies) {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kRows = 48;
 constexpr TensorCollective kGather{Collective::all_gather, kRows * 64 * 2};
 constexpr TensorCollective kGatherSums{Collective::all_gather, kRows * 64 * 4};
-constexpr TensorCollective kReduce{Collective::reduce_scatter, kRows * 64 * 4};
+constexpr TensorCollective kReduce{Collective::reduce_scatter, kRows * 64 * 2};
 
 config::Experiment experiment(int tensor = 2) {
   config::Experiment e;
@@ -51,12 +51,38 @@ TEST(TensorCollectives, OfTheForwardPass) {
 TEST(TensorCollectives, OfTheBackwardPass) {
   config::Experiment e = experiment();
   EXPECT_THAT(list(e, Operation::embed_gradient, Pass::backward), ElementsAre(kGatherSums));
-  EXPECT_THAT(list(e, Operation::attention_inputs, Pass::backward), ElementsAre(kReduce, kGather));
+  EXPECT_THAT(list(e, Operation::attention_inputs, Pass::backward), ElementsAre(kGather, kReduce));
   EXPECT_THAT(list(e, Operation::attention_outputs, Pass::backward),
-              ElementsAre(kGather, kReduce, kGather, kGather));
-  e.run.recompute = config::Recompute::mlp;
+              ElementsAre(kGather, kGather, kReduce, kGather));
+  e.run.recompute = config::Recompute::mlp;  // gathers the norm's output earlier
   EXPECT_THAT(list(e, Operation::attention_outputs, Pass::backward),
-              ElementsAre(kGather, kGather, kReduce, kGather, kGather));
+              ElementsAre(kGather, kGather, kReduce, kGather));
+}
+
+TEST(TensorCollectives, SumPartsInTheTypeOfSumsIfAsked) {
+  config::Experiment e = experiment();
+  e.parallel.tensor_sums = config::Travels::sums;
+  EXPECT_THAT(list(e, Operation::embed, Pass::forward),
+              ElementsAre(TensorCollective{Collective::reduce_scatter, kRows * 64 * 4}));
+}
+
+/// Every product of an operation runs once, beside collectives for all shards but one.
+TEST(TensorCollectives, LieBesideProductsOfTheirOperation) {
+  const config::Experiment e = experiment(3);
+  const OperationShapes shapes(e, Layout(e));
+  Instruction inputs;
+  inputs.operation = Operation::attention_inputs;
+  const auto forward = shapes.overlaps(inputs, 0, kRows);
+  ASSERT_EQ(forward.size(), 1u);
+  ASSERT_EQ(forward[0].beside.size(), 3u);
+  EXPECT_DOUBLE_EQ(forward[0].beside[0].rows, 32);  // of 48: the first shard waits for nothing
+  EXPECT_DOUBLE_EQ(forward[0].beside[0].columns, 64 / 3.0);
+  EXPECT_EQ(shapes.work(inputs, 0, kRows).products.size(), 9u);
+  inputs.pass = Pass::backward;
+  const auto backward = shapes.overlaps(inputs, 0, kRows);
+  ASSERT_EQ(backward[0].beside.size(), 2u);
+  EXPECT_EQ(backward[0].beside[1].kind, ProductKind::weight_gradient);
+  EXPECT_DOUBLE_EQ(backward[0].beside[1].depth, kRows);
 }
 
 TEST(TensorCollectives, OfWhatIsComputedAgain) {

@@ -7,6 +7,7 @@
 // those of the part (PartShape).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct Capacity {
   std::int64_t rows = 0;  ///< of a microbatch, a multiple of tensor_size
   int buffers = 1;        ///< microbatches x chunks in flight
   config::DeviceKind device = config::DeviceKind::host;
+  /// The type in which the ranks of a tensor group send their parts of a sum: Sum or Real.
+  config::Travels tensor_sums = config::Travels::stored;
 };
 
 // Real is the input type of matrix products, Sum that of sums, and Array<T> an array of T.
@@ -61,7 +64,7 @@ struct ActivationArrays {
   Array<Real> normed;        ///< [r, C] and [R, H D]
   Array<Sum> dnormed;        ///< [r, C]
   Array<Real> gathered;      ///< [R, C]; empty without a tensor group
-  Array<Sum> partial;        ///< [R, C]; empty without a tensor group
+  Array<std::byte> parts;    ///< [2, R, C] of Sum or Real; empty without a tensor group
   Array<Real> hidden;        ///< [R, F] and [R, (H + 2 G) D]
   Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient
   // Scratch of the loss; empty if the part has no head.
