@@ -110,7 +110,7 @@ TEST(Software, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error_of(kGood, {"cluster.software=no/such.yaml"}),
               StartsWith("no/such.yaml: cannot be read: No such file or directory; valid: "
                          "cluster.software with a stack's YAML file"));
-  EXPECT_THAT(error_of(kGood, {"cluster.software={pieces: 0}"}), HasSubstr("found 0; valid: "));
+  EXPECT_THAT(error_of(kGood, {"cluster.software={pieces: -1}"}), HasSubstr("found -1; valid: "));
 }
 
 TEST(Software, RefusesFilesThatAreNone) {
