@@ -16,9 +16,8 @@ constexpr double kMemory = 0.8;
 constexpr double kLinks = 0.807;
 // Scattered rows of attention are copied at this part of memory's rate, as fitted in h200.yaml.
 constexpr double kCopies = 1.0 / 24;
-// Of the multiprocessors: 8 channels of NCCL of some hundred, and what their traffic takes of the
-// memory. Assumed.
-constexpr double kComputeShare = 0.1;
+// Of computing beside collectives, fitted to published steps on H100 (docs/software.md).
+constexpr double kComputeShare = 0.5;
 constexpr double kInsideLatency = 3e-6, kBetweenLatency = 5e-6, kLaunch = 2e-5;  // seconds
 // Sparse attention: assumed, as no kernel of it was measured (inputs/machines/h100.yaml).
 constexpr double kSparsePair = 1.4;

@@ -301,7 +301,7 @@ void describe(Visitor& visit, Software& software) {
   visit.key("attention_rate", software.attention_rate, Numbers{1e-3, 1e3});
   visit.key("element_wise_rate", software.element_wise_rate, Numbers{1e-3, 1e3});
   visit.key("loss_rate", software.loss_rate, Numbers{1e-3, 1e3});
-  visit.key("pieces", software.pieces, Integers{0, 4096});
+  visit.key("overlaps_tensor", software.overlaps_tensor);
   visit.key("overlaps_gradients", software.overlaps_gradients);
   visit.key("overlaps_gathers", software.overlaps_gathers);
   visit.key("layer_seconds", software.layer_seconds, Numbers{0.0, 1e6});

@@ -40,9 +40,10 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       element_(config::element_bytes(experiment.run.dtype).element),
       sum_(config::element_bytes(experiment.run.dtype).accumulator),
       stream_(config::bytes_of(experiment.cluster.software.residual, experiment.run.dtype)),
-      part_(std::min(stream_,
-                     config::bytes_of(experiment.parallel.tensor_sums, experiment.run.dtype))),
-      shards_(experiment.cluster.software.pieces == 0 ? layout.tensor() : 1),
+      part_(experiment.cluster.software.is_own()
+                ? config::bytes_of(experiment.parallel.tensor_sums, experiment.run.dtype)
+                : stream_),
+      shards_(experiment.cluster.software.overlaps_tensor ? layout.tensor() : 1),
       width_(static_cast<double>(model_.d_model)),
       queries_(width_ / layout.tensor()),
       keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),
@@ -215,8 +216,8 @@ double seconds_of_token(const config::Experiment& e, const Layout& layout, Pass 
     if (runs_in != pass) continue;
     const double computing = seconds_of(instruction, shapes.work(instruction, 0, rows), rates);
     seconds += computing;
-    for (const TimedCollective& timed : tensor_times(shapes.overlaps(instruction, 0, rows),
-                                                     computing, tensor_group, rates)) {
+    for (const TimedCollective& timed :
+         tensor_times(shapes.overlaps(instruction, 0, rows), tensor_group, rates)) {
       seconds += timed.seconds;
     }
   }
@@ -244,34 +245,27 @@ double seconds_of(const Instruction& instruction, const OperationWork& work,
 }
 
 std::vector<TimedCollective> tensor_times(const std::vector<TensorOverlap>& overlaps,
-                                          double computing, const std::vector<Rank>& group,
+                                          const std::vector<Rank>& group,
                                           const cost::Rates& rates) {
   std::vector<TimedCollective> timed;
-  const auto pieces = static_cast<double>(rates.software().pieces);
-  const double taken = rates.machine().links.compute_share;
-  double all = 0;
+  const bool hides = rates.software().overlaps_tensor;
+  const double left = 1 - rates.machine().links.compute_share;
   for (const TensorOverlap& overlap : overlaps) {
     const std::size_t first = timed.size();
     double sum = 0, beside = 0;
     for (const TensorCollective& collective : overlap.collectives) {
       const auto bytes = static_cast<double>(collective.bytes);
-      const bool own = pieces == 0 && collective.what != Collective::all_reduce;
-      const double seconds = own ? rates.exchange(collective.what, bytes, group)
-                                 : rates.collective(collective.what, bytes, group);
+      const bool by_shard = hides && collective.what != Collective::all_reduce;
+      const double seconds = by_shard ? rates.exchange(collective.what, bytes, group)
+                                      : rates.collective(collective.what, bytes, group);
       timed.push_back({collective, seconds});
       sum += seconds;
     }
-    all += sum;
-    if (pieces > 0 || sum == 0) continue;
+    if (!hides || sum == 0) continue;
     for (const Product& product : overlap.beside) beside += rates.product_seconds(product);
-    const double hidden = std::min(sum, beside);
-    for (std::size_t i = first; i < timed.size(); ++i) {
-      timed[i].seconds *= (sum - (1 - taken) * hidden) / sum;
-    }
+    const double hidden = left * std::min(sum, beside);
+    for (std::size_t i = first; i < timed.size(); ++i) timed[i].seconds *= 1 - hidden / sum;
   }
-  if (pieces == 0 || all == 0) return timed;
-  const double exposed = all - (1 - 1 / pieces) * std::min(computing, all);
-  for (TimedCollective& one : timed) one.seconds *= exposed / all;
   return timed;
 }
 

@@ -25,7 +25,7 @@ const DenseTime& Dense::time(const program::Instruction& instruction, Rank rank,
                              std::int64_t rows) {
   if (instruction.tick < 0) {  // the size of the weights depends on the rank
     const double compute = costs_.compute(instruction, rank, rows);
-    optimizer_ = {compute, 0, tensor_collectives(instruction, rank, rows, compute)};
+    optimizer_ = {compute, 0, tensor_collectives(instruction, rank, rows)};
     return optimizer_;
   }
   const int group = rank / layout_.tensor();
@@ -35,15 +35,14 @@ const DenseTime& Dense::time(const program::Instruction& instruction, Rank rank,
   if (found != known_.end()) return found->second;
   const double compute = costs_.compute(instruction, rank, rows);
   const DenseTime time{compute, shapes_.work(instruction, rank, rows).flops(),
-                       tensor_collectives(instruction, rank, rows, compute)};
+                       tensor_collectives(instruction, rank, rows)};
   return known_.emplace(key, time).first->second;
 }
 
 std::vector<TimedCollective> Dense::tensor_collectives(const program::Instruction& instruction,
-                                                       Rank rank, std::int64_t rows,
-                                                       double compute) const {
-  return program::tensor_times(shapes_.overlaps(instruction, rank, rows), compute,
-                               tensor_group(rank), costs_);
+                                                       Rank rank, std::int64_t rows) const {
+  return program::tensor_times(shapes_.overlaps(instruction, rank, rows), tensor_group(rank),
+                               costs_);
 }
 
 Dense::Moved Dense::gradient_sum(Rank rank, int layer) const {

@@ -48,8 +48,7 @@ class Dense {
 
  private:
   std::vector<TimedCollective> tensor_collectives(const program::Instruction& instruction,
-                                                  Rank rank, std::int64_t rows,
-                                                  double compute) const;
+                                                  Rank rank, std::int64_t rows) const;
   std::vector<Rank> tensor_group(Rank rank) const;
   std::vector<Rank> replicas(Rank rank) const;
   double elements(Rank rank, int layer) const;

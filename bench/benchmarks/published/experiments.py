@@ -14,7 +14,7 @@ _SHARDS = {"full": "parameters"}  # else the same word
 _UNFUSED_LOSS = {"loss_rate": 0.25}
 _UNFUSED = {"element_wise_rate": 0.25, **_UNFUSED_LOSS}
 _FITTED = ("a100", "h100", "h200")  # processors with steps that the stacks' numbers were fitted to
-_IN_TURNS = {"file": "megatron", "pieces": 1}
+_IN_TURNS = {"file": "megatron", "overlaps_tensor": False}
 
 # The stack of a class and group, whose names begin so. Others are found by their layout.
 _STACKS = [

@@ -34,7 +34,7 @@ class Constant:
 
 
 _LAYER = Constant("layer_seconds")
-_PIECES = Constant("pieces", inverse=True)
+_SHARE = Constant("links.compute_share")
 _ATTENTION = Constant("attention_rate", inverse=True)
 _ELEMENT_WISE = Constant("element_wise_rate", inverse=True)
 _LOSS = Constant("loss_rate", inverse=True)
@@ -43,7 +43,7 @@ _INSIDE = Constant("links.inside.bytes_per_second", inverse=True)
 
 # What was fitted to each class; a constant of a machine file is shared by the classes on it.
 _FITTED = {
-    "A1": [_LAYER, _PIECES, _PRODUCTS],
+    "A1": [_LAYER, _SHARE, _PRODUCTS],
     "A3 ": [_LAYER, _PRODUCTS, _INSIDE],
     "B": [_ATTENTION, _ELEMENT_WISE, _LOSS, _PRODUCTS],
 }
@@ -97,8 +97,7 @@ def _scale(tree: dict, constant: Constant) -> None:
     for block in blocks:
         tree = tree[block]
     value = float(tree[name])
-    # Pieces are integers: all at once is the change that every number of them has.
-    tree[name] = 1 if name == "pieces" else value / _STEP if constant.inverse else value * _STEP
+    tree[name] = value / _STEP if constant.inverse else value * _STEP
 
 
 def _show(taken: list[Row], constants: list[Constant], base: np.ndarray,

@@ -103,8 +103,9 @@ struct Links {
   Link inside;                ///< inside a node, per rank
   Link between;               ///< between nodes, per network adapter
   std::int64_t adapters = 0;  ///< adapters of a node, shared evenly by its ranks; 0: one per rank
-  /// Share of a rank's computing that a collective takes while it runs beside products: all of a
-  /// processor, whose cores copy its messages; the multiprocessors of NCCL's channels on a device.
+  /// Share of a rank's computing that is lost while a collective runs beside products: all of a
+  /// processor's, whose cores copy its messages; on a device what its multiprocessors and memory
+  /// give to messages.
   double compute_share = 1;
   Fabric fabric;
 };

@@ -43,9 +43,7 @@ struct Software {
   /// the loss.
   double element_wise_rate = 1;
   double loss_rate = 1;
-  /// Pieces in which products and the collectives of their tensor group overlap; 1: in turns; 0:
-  /// as in this program, which is counted product by product.
-  std::int64_t pieces = 0;
+  bool overlaps_tensor = true;     ///< collectives of tensor groups, with products, by shards
   bool overlaps_gradients = true;  ///< their sums, with the backward pass
   bool overlaps_gathers = false;   ///< of updated weights, with the next forward pass
   double layer_seconds = 0;  ///< of a pass through a layer beside its kernels; twice in backward

@@ -127,15 +127,12 @@ double table_elements(const config::Model& model, const Layout& layout, Rank ran
 double seconds_of(const Instruction& instruction, const OperationWork& work,
                   const cost::Rates& rates);
 
-/// What the collectives of an operation add to its time.
-/// - This program's: of the collectives of an overlap, those products hide as much as they take
-///   themselves; that part takes its share of the computing (config::Links::compute_share).
-/// - Other stacks' (config::Software::pieces): of pieces that overlap, all but the first are hidden
-///   behind what the operation computes meanwhile.
-/// @param computing  seconds of the operation itself
-/// @param group      ranks of the tensor group
+/// What the collectives of an operation add to its time. Of those of an overlap, the products
+/// beside hide as much as they take themselves, but for the computing that is lost meanwhile
+/// (config::Links::compute_share). Where the software does not overlap them, nothing is hidden.
+/// @param group  ranks of the tensor group
 std::vector<TimedCollective> tensor_times(const std::vector<TensorOverlap>& overlaps,
-                                          double computing, const std::vector<Rank>& group,
+                                          const std::vector<Rank>& group,
                                           const cost::Rates& rates);
 
 /// The operations of a layer outside core attention, both passes.

@@ -20,7 +20,7 @@ constexpr const char* kFile =
     "name: mine\n"                 // 1
     "source: a test\n"             // 2
     "residual: stored\n"           // 3
-    "pieces: 4\n"                  // 4
+    "overlaps_tensor: false\n"     // 4
     "kept: {width: 8, ffn: 6}\n";  // 5
 
 Software software_with(const std::string& file, const Overrides& overrides) {
@@ -56,16 +56,16 @@ TEST(Software, HasTheKeysOfItsFile) {
   EXPECT_EQ(mine.name, "mine");
   EXPECT_EQ(mine.residual, Travels::stored);
   EXPECT_EQ(mine.gradients, Travels::sums);
-  EXPECT_EQ(mine.pieces, 4);
+  EXPECT_FALSE(mine.overlaps_tensor);
   EXPECT_EQ(mine.kept, (KeptBytes{8, 0, 0, 0, 6, 0, 0}));
   EXPECT_TRUE(mine.says_kept());
 }
 
 TEST(Software, HasWhatTheExperimentWritesFirst) {
   const Software mine = software_with(
-      kFile, {"cluster.software={file: stacks/mine.yaml, pieces: 1, kept: {ffn: 8}}"});
+      kFile, {"cluster.software={file: stacks/mine.yaml, overlaps_tensor: true, kept: {ffn: 8}}"});
   EXPECT_EQ(mine.name, "mine");
-  EXPECT_EQ(mine.pieces, 1);
+  EXPECT_TRUE(mine.overlaps_tensor);
   EXPECT_EQ(mine.kept, (KeptBytes{8, 0, 0, 0, 8, 0, 0}));
 }
 
@@ -110,17 +110,18 @@ TEST(Software, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error_of(kGood, {"cluster.software=no/such.yaml"}),
               StartsWith("no/such.yaml: cannot be read: No such file or directory; valid: "
                          "cluster.software with a stack's YAML file"));
-  EXPECT_THAT(error_of(kGood, {"cluster.software={pieces: -1}"}), HasSubstr("found -1; valid: "));
+  EXPECT_THAT(error_of(kGood, {"cluster.software={overlaps_tensor: 2}"}), HasSubstr("found 2; valid: "));
 }
 
 TEST(Software, RefusesFilesThatAreNone) {
   EXPECT_THAT(refusal("name: mine\n"), HasSubstr("source: found nothing; valid: a text"));
   EXPECT_THAT(refusal("source: mine\n"), HasSubstr("name: found nothing; valid: a text"));
   EXPECT_THAT(
-      refusal("name: a\nsource: b\npeices: 3\n"),
-      AllOf(HasSubstr("stacks/mine.yaml:3: peices: found an unknown key"), HasSubstr("'pieces'")));
-  EXPECT_THAT(refusal("name: a\nsource: b\npieces: many\n"),
-              HasSubstr("stacks/mine.yaml:3: cluster.software.pieces: found many"));
+      refusal("name: a\nsource: b\noverlap_tensor: 3\n"),
+      AllOf(HasSubstr("stacks/mine.yaml:3: overlap_tensor: found an unknown key"),
+            HasSubstr("'overlaps_tensor'")));
+  EXPECT_THAT(refusal("name: a\nsource: b\noverlaps_tensor: many\n"),
+              HasSubstr("stacks/mine.yaml:3: cluster.software.overlaps_tensor: found many"));
   EXPECT_THAT(refusal("name: [a\n"), StartsWith("stacks/mine.yaml:"));
   EXPECT_THAT(refusal(""), StartsWith("stacks/mine.yaml:"));
 }

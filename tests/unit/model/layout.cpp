@@ -154,8 +154,10 @@ class Ranks {
         part.chunks.push_back({number * model.layers / parts, (number + 1) * model.layers / parts});
       }
       pieces_.push_back(std::make_unique<Piece<Real>>(
-          model, part, Capacity{rows, static_cast<int>(microbatches * layout.chunks)}, layout,
-          values, group));
+          model, part,
+          Capacity{rows, static_cast<int>(microbatches * layout.chunks), config::DeviceKind::host,
+                   layout.tensor_sums},
+          layout, values, group));
     }
     if (layout.halves) {
       halves_ = {{0, rows / 2}, {rows / 2, rows}};

@@ -18,6 +18,7 @@ struct Layout {
   config::Recompute recompute = config::Recompute::none;
   bool halves = false;  ///< microbatches are cut in the middle, where a document ends
   bool reduces_norms = true;
+  config::Travels tensor_sums = config::Travels::stored;
 };
 
 struct LayoutResult {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstdio>
 #include <tuple>
 
 #include "unit/model/subject.hpp"
@@ -132,6 +133,53 @@ TEST(Layouts, TiedHeadInATensorGroup) {
   const LayoutResult whole = run_layout<double>(model, values, batches(10), {});
   for (const int tensor : {2, 4}) {
     expect_near(run_layout<double>(model, values, batches(10), {1, 1, tensor}), whole, 1e-12);
+  }
+}
+
+/// Relative L2 of all gradients.
+double gradient_error(const LayoutResult& got, const LayoutResult& expected) {
+  double apart = 0, size = 0;
+  for (const auto& [name, gradient] : expected.gradients) {
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      apart += std::pow(got.gradients.at(name)[i] - gradient[i], 2);
+      size += std::pow(gradient[i], 2);
+    }
+  }
+  return std::sqrt(apart / size);
+}
+
+/// Parts that are rounded before they are added cost little beside what bfloat16 costs one rank:
+/// docs/placements.md has these numbers.
+TEST(Layouts, PartsOfSumsInBfloat16) {
+  config::Model model = divisible_model(8);
+  model.layers = 2;
+  model.d_model = 256;
+  model.heads = 8;
+  model.ffn = 352;
+  model.vocab = 256;
+  std::mt19937_64 random(15);
+  const std::vector<TokenBatch> batch = {test::packed({48, 16}, 256, random)};
+  const ParameterTable table = test::whole_table(model);
+  Vector values = test::normal(table.elements, random, 0.06);
+  for (auto i = static_cast<std::size_t>(table.matrix_elements); i < values.size(); ++i) {
+    values[i] = 1;
+  }
+  for (double& value : values) value = static_cast<double>(static_cast<float>(bfloat16(value)));
+  const LayoutResult exact = run_layout<double>(model, values, batch, {});
+  const auto error = [&](int tensor, config::Travels sums) {
+    Layout layout{1, 1, tensor};
+    layout.tensor_sums = sums;
+    return gradient_error(run_layout<bfloat16>(model, values, batch, layout), exact);
+  };
+  const double alone = error(1, config::Travels::sums);
+  std::printf("gradients of one rank in bfloat16: %.3e off\n", alone);
+  for (const int tensor : {2, 4, 8}) {
+    const double sums = error(tensor, config::Travels::sums);
+    const double stored = error(tensor, config::Travels::stored);
+    std::printf("of %d ranks: %.3e, with parts in bfloat16 %.3e\n", tensor, sums, stored);
+    EXPECT_LT(sums, 1.1 * alone);
+    EXPECT_LT(stored, 1.2 * alone);
+    EXPECT_NE(stored, sums);
   }
 }
 

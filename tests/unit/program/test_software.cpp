@@ -110,36 +110,16 @@ config::Machine one_byte_a_second() {
   return machine;
 }
 
-TEST(Software, HidesAllPiecesButTheFirst) {
-  config::Software software;
-  const auto exposed = [&](double computing, std::int64_t collectives) {
-    double seconds = 0;
-    for (const TimedCollective& timed :
-         tensor_times({{{{Collective::all_gather, collectives}}, {}},
-                       {{{Collective::all_gather, collectives}}, {}}},
-                      computing, {0, 1},
-                      cost::Rates(one_byte_a_second(), experiment(software).cluster, 16))) {
-      seconds += timed.seconds;
-    }
-    return seconds;
-  };
-  software.pieces = 1;
-  EXPECT_DOUBLE_EQ(exposed(3, 2), 2);
-  software.pieces = 4;
-  EXPECT_DOUBLE_EQ(exposed(3, 2), 2 - 0.75 * 2);
-  EXPECT_DOUBLE_EQ(exposed(1, 2), 2 - 0.75 * 1);  // computes for too short a time
-  EXPECT_DOUBLE_EQ(exposed(0, 2), 2);
-}
-
-TEST(Software, OfThisProgramHidesBehindTheProductsBeside) {
+TEST(Software, HidesCollectivesBehindTheProductsBeside) {
   config::Machine machine = one_byte_a_second();
+  config::Software software;
   const auto times = [&](double product) {
     const Product beside{ProductKind::forward, product / 2, 1, 1};  // as many FLOPs as seconds
     std::vector<double> seconds;
     for (const TimedCollective& timed :
          tensor_times({{{{Collective::all_gather, 2}, {Collective::reduce_scatter, 6}}, {beside}},
                        {{{Collective::all_gather, 4}}, {}}},
-                      100, {0, 1}, cost::Rates(machine, experiment({}).cluster, 16))) {
+                      {0, 1}, cost::Rates(machine, experiment(software).cluster, 16))) {
       seconds.push_back(timed.seconds);
     }
     return seconds;
@@ -150,6 +130,8 @@ TEST(Software, OfThisProgramHidesBehindTheProductsBeside) {
   EXPECT_EQ(times(9), (std::vector{0.0, 0.0, 2.0}));
   machine.links.compute_share = 0.5;
   EXPECT_EQ(times(3), (std::vector{0.625, 1.875, 2.0}));  // and half of the others is computing's
+  software.overlaps_tensor = false;
+  EXPECT_EQ(times(9), (std::vector{1.0, 3.0, 2.0}));
 }
 
 TEST(Software, MayHaveFasterKernelsAndNoCopies) {
