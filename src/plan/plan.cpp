@@ -128,6 +128,12 @@ bool is_result(Tensor what, Pass pass) {
   return is_result(what) && (pass == Pass::forward || what != Tensor::lse);
 }
 
+bool travels_in_place(const Move& move) {
+  const bool read = move.what == Tensor::q || move.what == Tensor::k || move.what == Tensor::v ||
+                    move.what == Tensor::dout;
+  return read && move.bytes >= kInPlaceBytes;
+}
+
 std::int64_t move_bytes(const AttentionShape& shape, Tensor what, Range tokens, Range heads) {
   const bool statistic = what == Tensor::lse || what == Tensor::delta;
   const int size = statistic || is_result(what) ? shape.accumulator_bytes : shape.element_bytes;

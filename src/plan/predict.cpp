@@ -307,8 +307,10 @@ class PassTime {
       const double leaving = seconds * share(move.from), coming = seconds * share(move.to);
       moved.sent[at(move.from)] += leaving;
       moved.received[at(move.to)] += coming;
-      moved.packing[at(move.from)] += pool_.rates.pack(move.bytes);
-      moved.unpacking[at(move.to)] += pool_.rates.unpack(move.bytes);
+      if (!travels_in_place(move)) {
+        moved.packing[at(move.from)] += pool_.rates.pack(move.bytes);
+        moved.unpacking[at(move.to)] += pool_.rates.unpack(move.bytes);
+      }
       moved.latency = std::max(moved.latency, way.latency_seconds);
       std::vector<Transfers::Message>& all = moved.messages;
       if (all.empty() || all.back().from != move.from || all.back().to != move.to) {

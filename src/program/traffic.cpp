@@ -43,13 +43,14 @@ Traffic::Traffic(const plan::Plan& plan, Pass pass) {
   homes_ = by_rank(
       plan.workload.homes, ranks, [](const plan::Home& home) { return home.rank; }, homes_begin_);
   for (const plan::Stage& stage : plan.stages) {
-    stages_.push_back(make_stage(stage, plan.workload.shape, pass, ranks));
+    stages_.push_back(make_stage(stage, plan.workload, pass, ranks));
   }
   add_places(plan, pass);
 }
 
-Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const AttentionShape& shape,
-                                   Pass pass, std::size_t ranks) {
+Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const plan::Workload& workload,
+                                   Pass pass, std::size_t ranks) const {
+  const AttentionShape& shape = workload.shape;
   Stage stage;
   const auto key = [&](std::uint32_t i) {
     const plan::Move& move = planned.moves[i];
@@ -61,13 +62,19 @@ Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const AttentionSh
   for (std::uint32_t i = 0; i < stage.moves.size(); ++i) {
     if (i == 0 || key(stage.moves[i]) != key(stage.moves[i - 1])) {
       const auto [from, to, results] = key(stage.moves[i]);
-      stage.messages.push_back({from, to, results, 0, false, {i, i}});
+      PlannedMessage& message = stage.messages.emplace_back();
+      message = {.from = from, .to = to, .results = results, .moves = {i, i}};
     }
     const plan::Move& move = planned.moves[stage.moves[i]];
     const int heads = plan::is_key_side(move.what) ? shape.kv_heads : shape.heads;
-    stage.messages.back().bytes += move.bytes;
-    stage.messages.back().slices |= move.heads.size() < heads;
-    ++stage.messages.back().moves.end;
+    PlannedMessage& message = stage.messages.back();
+    message.bytes += move.bytes;
+    message.slices |= move.heads.size() < heads;
+    ++message.moves.end;
+    if (!plan::travels_in_place(move)) message.copied_in += move.bytes;
+    if (!plan::travels_in_place(move) || !lies_together(workload, move)) {
+      message.copied_out += move.bytes;
+    }
   }
   std::vector<std::uint32_t> sends, receives, tasks;
   by_rank(
@@ -82,11 +89,24 @@ Traffic::Stage Traffic::make_stage(const plan::Stage& planned, const AttentionSh
   return stage;
 }
 
+/// Whether the rows of a move are adjacent where they come from, and nothing lies between them.
+bool Traffic::lies_together(const plan::Workload& workload, const plan::Move& move) const {
+  const bool keys = plan::is_key_side(move.what);
+  const int heads = keys ? workload.shape.kv_heads : workload.shape.heads;
+  const bool in_runs = !keys && !workload.order.natural() && workload.order.run > 1;
+  for (const std::uint32_t i : homes(move.from)) {
+    const plan::Home& home = workload.homes[i];
+    if (home.document != move.document || !home.tokens.overlaps(move.tokens)) continue;
+    return !in_runs && move.heads.size() == heads && home.tokens.contains(move.tokens);
+  }
+  return true;  // it arrived together
+}
+
 Traffic Traffic::of_index(const plan::Plan& plan, Pass pass) {
   Traffic traffic;
   const std::size_t ranks = count_ranks(plan);
   for (const plan::Stage& round : plan.index) {
-    traffic.stages_.push_back(make_stage(round, plan.workload.shape, pass, ranks));
+    traffic.stages_.push_back(traffic.make_stage(round, plan.workload, pass, ranks));
   }
   return traffic;
 }

@@ -69,8 +69,9 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
     // heads.
     const bool slices = planned.slices && sent != planned.results;
     const cost::Copied what = slices ? cost::Copied::slices : cost::Copied::rows;
-    copies.bytes += planned.bytes;
-    copies.seconds += sent ? costs_.pack(planned.bytes, what) : costs_.unpack(planned.bytes, what);
+    const std::int64_t bytes = sent ? planned.copied_out : planned.copied_in;
+    copies.bytes += bytes;
+    copies.seconds += sent ? costs_.pack(bytes, what) : costs_.unpack(bytes, what);
   }
   return copies;
 }

@@ -100,9 +100,7 @@ class AttentionExchange {
   std::byte* bytes_of(const MessageSet& messages) const {
     return buffer_.memory() + messages.buffer;
   }
-  std::span<std::byte> place_of(const MessageSet& messages, const Message& message) const {
-    return buffer_.bytes(messages.buffer + message.offset, message.bytes);
-  }
+  std::span<std::byte> place_of(const MessageSet& messages, const MessagePart& part) const;
   const model::AttentionBuffers<Real>& buffers_of(bool home) const;
   Real* inputs_of(bool home, plan::Tensor what, std::int64_t head_row) const;
   Sum* sums_of(bool home, plan::Tensor what, std::int64_t head_row) const;
@@ -110,6 +108,7 @@ class AttentionExchange {
   void pack(const MessageSet& messages);
   void unpack(const MessageSet& messages);
   void place_input(const Segment& segment, const std::byte* source);
+  void begin_outputs(const Segment& segment);
   void merge_output(const MessageSet& messages, const Segment& out);
   void bind_tasks();
   kernels::TaskList<Real>& tasks_of(int stage);

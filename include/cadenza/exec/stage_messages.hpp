@@ -50,28 +50,28 @@ class StageMessages {
   StageMessages(std::vector<Rank> members, Tracer& tracer)
       : members_(std::move(members)), tracer_(tracer) {}
 
-  /// Packs and posts messages. Their memory is in use until complete() or, where this rank only
-  /// sends, until finish().
+  /// Packs and posts messages, each of which may have several parts, one after another. Their
+  /// memory is in use until complete() or, where this rank only sends, until finish().
   /// @param receives, sends  peers as ranks of the group
+  /// @param copied  bytes that pack() copies
   template <typename Pack>
   void start(const StageCall& call, std::span<const comm::Receive> receives,
-             std::span<const comm::Send> sends, Pack&& pack) {
+             std::span<const comm::Send> sends, std::int64_t copied, Pack&& pack) {
     const auto& info = program::describe(call.operation);
-    const std::int64_t bytes = bytes_of(sends);
-    if (!sends.empty()) tracer_.time(*info.pack, {bytes}, pack);
+    if (!sends.empty()) tracer_.time(*info.pack, {copied}, pack);
     post(call, receives, sends);
-    tracer_.count_sent(bytes);
+    tracer_.count_sent(bytes_of(sends));
   }
 
   /// Waits for the messages started on the call's channel, and unpacks those received.
+  /// @param copied  bytes that unpack() copies
   template <typename Unpack>
-  void complete(const StageCall& call, Unpack&& unpack) {
+  void complete(const StageCall& call, std::int64_t copied, Unpack&& unpack) {
     const auto& info = program::describe(call.operation);
     const std::span<const comm::Receive> receives = wait(call);
     if (receives.empty()) return;
-    const std::int64_t bytes = bytes_of(receives);
-    tracer_.time(*info.unpack, {bytes}, unpack);
-    tracer_.count_received(bytes);
+    tracer_.time(*info.unpack, {copied}, unpack);
+    tracer_.count_received(bytes_of(receives));
   }
 
   /// Completes the channels on which this rank only sends. No operation waits for these, because
@@ -94,6 +94,7 @@ class StageMessages {
     friend bool operator==(const Open&, const Open&) = default;
   };
 
+  void record_sends(const StageCall& call, const Posted& posted);
   template <typename Messages>
   static std::int64_t bytes_of(const Messages& messages) {
     std::int64_t bytes = 0;

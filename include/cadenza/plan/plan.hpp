@@ -135,6 +135,13 @@ struct Move {
   friend bool operator==(const Move&, const Move&) = default;
 };
 
+/// Whether the rows of a move are sent from where they lie and received where they are needed: rows
+/// that tasks only read, enough of them to be a message of their own. Others share one, into which
+/// they are copied.
+bool travels_in_place(const Move& move);
+/// Fewer are copied as fast as they are sent alone.
+inline constexpr std::int64_t kInPlaceBytes = std::int64_t{64} << 10;
+
 struct PlacedTask {
   Rank server = 0;
   Task task;

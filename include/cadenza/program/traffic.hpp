@@ -20,7 +20,9 @@ struct PlannedMessage {
   Rank to = 0;
   bool results = false;
   std::int64_t bytes = 0;
-  bool slices = false;  ///< has only some heads of rows that have all heads at home
+  std::int64_t copied_out = 0;  ///< bytes of them that the sender copies into the message
+  std::int64_t copied_in = 0;   ///< bytes of them that the receiver copies out of it
+  bool slices = false;          ///< has only some heads of rows that have all heads at home
   Range moves;          ///< place in the lists of Traffic::moves
   friend bool operator==(const PlannedMessage&, const PlannedMessage&) = default;
 };
@@ -92,8 +94,9 @@ class Traffic {
     int complete = -1;                    ///< Part::complete
   };
   const Stage& planned(int stage) const { return stages_[at(stage)]; }
-  static Stage make_stage(const plan::Stage& planned, const AttentionShape& shape, Pass pass,
-                          std::size_t ranks);
+  Stage make_stage(const plan::Stage& planned, const plan::Workload& workload, Pass pass,
+                   std::size_t ranks) const;
+  bool lies_together(const plan::Workload& workload, const plan::Move& move) const;
   /// Where the messages of each stage are posted.
   void add_places(const plan::Plan& plan, Pass pass);
   int brought_by(const plan::Plan& plan, const plan::Move& move, int after, int before) const;

@@ -229,8 +229,12 @@ void Calibration<Real>::measure_messages() {
   config::Experiment shared = one_rank(experiment_, rows_);
   shared.parallel.context = world_.size();
   shared.attention.placement = config::PlacementKind::all_gather;
-  // Documents of common length: copies of many short runs of rows take longer than their bytes.
-  shared.data.lengths.median = static_cast<double>(std::clamp<std::int64_t>(rows_ / 8, 2, 2048));
+  // Documents of common length: copies of many short runs of rows take longer than their bytes. And
+  // so short that a rank's rows are copied (plan::travels_in_place), which is what is measured.
+  const std::int64_t row = shared.model.kv_heads * shared.model.head_dim() * sizeof(Real);
+  const std::int64_t most = (plan::kInPlaceBytes / row - 1) * world_.size();
+  shared.data.lengths.median =
+      static_cast<double>(std::clamp<std::int64_t>(std::min(rows_ / 8, most), 2, 2048));
   const std::vector<OperationTime> whole = run_steps<Real>(world_, world_, shared, kSteps);
   add_rate(kPack, bytes_per_second(world_, named(whole, "pack")));
   add_rate(kUnpack, bytes_per_second(world_, named(whole, "unpack")));

@@ -231,6 +231,15 @@ StridedRows AttentionExchange<Real>::stride_of(const Segment& segment) const {
   return {segment.rows, segment.heads.size() * elements, segment.row_heads * elements};
 }
 
+template <typename Real>
+std::span<std::byte> AttentionExchange<Real>::place_of(const MessageSet& messages,
+                                                       const MessagePart& part) const {
+  if (part.in_place < 0) return buffer_.bytes(messages.buffer + part.offset, part.bytes);
+  const Segment& rows = messages.in_place[at(part.in_place)];
+  auto* first = reinterpret_cast<std::byte*>(inputs_of(rows.home, rows.what, rows.row));
+  return {first, static_cast<std::size_t>(part.bytes)};
+}
+
 /// Packs messages. Clears gradients that leave: the workspace holds zeros whenever no backward pass
 /// adds to it, so that the next one need not clear it.
 template <typename Real>
@@ -260,22 +269,23 @@ void AttentionExchange<Real>::start_messages(Operation operation, int stage) {
   const StageCall call = call_of(operation, stage);
   const Direction& direction = direction_of(operation, stage);
   receives_.clear();
-  for (const Message& each : direction.receives.messages) {
+  for (const MessagePart& each : direction.receives.parts) {
     receives_.push_back({place_of(direction.receives, each), each.peer, call.tag});
   }
   sends_.clear();
-  for (const Message& each : direction.sends.messages) {
+  for (const MessagePart& each : direction.sends.parts) {
     sends_.push_back({place_of(direction.sends, each), each.peer, call.tag});
   }
-  messages_.start(call, receives_, sends_, [&] { pack(direction.sends); });
+  messages_.start(call, receives_, sends_, direction.sends.copied,
+                  [&] { pack(direction.sends); });
 }
 
 /// Completes messages of a stage. Afterwards its tasks may read the rows that arrived, and later
 /// stages may pass them on.
 template <typename Real>
 void AttentionExchange<Real>::complete_messages(Operation operation, int stage) {
-  messages_.complete(call_of(operation, stage),
-                     [&] { unpack(direction_of(operation, stage).receives); });
+  const MessageSet& received = direction_of(operation, stage).receives;
+  messages_.complete(call_of(operation, stage), received.copied, [&] { unpack(received); });
 }
 
 /// Unpacks segments in plan order, whichever sender was first: results merge and add up in an order
@@ -294,6 +304,7 @@ void AttentionExchange<Real>::unpack(const MessageSet& messages) {
       place_input(segment, source);
     }
   }
+  for (const Segment& segment : messages.in_place) begin_outputs(segment);
 }
 
 template <typename Real>
@@ -305,8 +316,13 @@ void AttentionExchange<Real>::place_input(const Segment& segment, const std::byt
   }
   place_elements<Real>(as<const Real>(source), inputs_of(false, segment.what, head_row),
                        stride_of(segment));
-  // Tasks merge into O and LSE, so a query's rows begin as attention to no keys. The backward pass
-  // only reads LSE, which travels with Q.
+  begin_outputs(segment);
+}
+
+/// Tasks merge into O and LSE, so a query's rows begin as attention to no keys. The backward pass
+/// only reads LSE, which travels with Q.
+template <typename Real>
+void AttentionExchange<Real>::begin_outputs(const Segment& segment) {
   if (segment.what != Tensor::q || context_.pass == Pass::backward) return;
   attention::initialise(sums_of(false, Tensor::o, segment.row),
                         sums_of(false, Tensor::lse, segment.row), segment.rows,

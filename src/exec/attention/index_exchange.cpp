@@ -253,8 +253,10 @@ void IndexExchange<Real>::start_messages(IndexRound round) {
   messages_.finish_channel(call);  // before its memory is reused
   sending.clear();
   receiving.clear();
+  std::int64_t copied = 0;
   std::vector<comm::Send> sends;
   for (const program::PlannedMessage& message : sent) {
+    copied += message.bytes;
     sends.push_back({sending.emplace_back(at(message.bytes)), message.to, call.tag});
   }
   std::vector<comm::Receive> receives;
@@ -262,7 +264,7 @@ void IndexExchange<Real>::start_messages(IndexRound round) {
     const program::PlannedMessage& message = traffic.messages(number)[i];
     receives.push_back({receiving.emplace_back(at(message.bytes)), message.from, call.tag});
   }
-  messages_.start(call, receives, sends, [&] {
+  messages_.start(call, receives, sends, copied, [&] {
     for (std::size_t i = 0; i < sent.size(); ++i) {
       std::byte* to = sending[i].data();
       for (const std::uint32_t move : traffic.moves(number, sent[i])) pack(planned.moves[move], to);
@@ -276,7 +278,9 @@ void IndexExchange<Real>::complete_messages(IndexRound round) {
   const program::Traffic& traffic = tick_->plans->index_traffic(context_->pass);
   const program::Part part = traffic.of(pool_.rank(), number);
   const plan::Stage& planned = tick_->plans->of(context_->pass).index[at(number)];
-  messages_.complete(call_of(Operation::wait_index, round), [&] {
+  std::int64_t copied = 0;
+  for (const Bytes& bytes : receiving_[round]) copied += std::ssize(bytes);
+  messages_.complete(call_of(Operation::wait_index, round), copied, [&] {
     for (std::size_t n = 0; n < part.receives.size(); ++n) {
       const std::byte* from = receiving_[round][n].data();
       for (const std::uint32_t move :

@@ -10,6 +10,23 @@ namespace cadenza::exec {
 
 using program::OtherEvent;
 
+namespace {
+
+/// Calls each(peer, bytes) for every message of a list of parts.
+template <typename Part, typename Each>
+void for_each_message(const std::vector<Part>& parts, int Part::*peer, const Each& each) {
+  for (std::size_t first = 0; first < parts.size();) {
+    const int of = parts[first].*peer;
+    std::int64_t bytes = 0;
+    for (; first < parts.size() && parts[first].*peer == of; ++first) {
+      bytes += std::ssize(parts[first].data);
+    }
+    each(of, bytes);
+  }
+}
+
+}  // namespace
+
 void StageMessages::post(const StageCall& call, std::span<const comm::Receive> receives,
                          std::span<const comm::Send> sends) {
   const auto channel = static_cast<std::size_t>(call.channel);
@@ -22,20 +39,22 @@ void StageMessages::post(const StageCall& call, std::span<const comm::Receive> r
   if (sends.empty() || !receives.empty()) return;
   // No wait follows.
   sending_.push_back({&call.over, call.channel});
-  for (const comm::Send& each : sends) {
-    record(call, each.to, std::ssize(each.data), true, posted.since_ns);
-  }
+  record_sends(call, posted);
+}
+
+void StageMessages::record_sends(const StageCall& call, const Posted& posted) {
+  for_each_message(posted.sends, &comm::Send::to, [&](int peer, std::int64_t bytes) {
+    record(call, peer, bytes, true, posted.since_ns);
+  });
 }
 
 std::span<const comm::Receive> StageMessages::wait(const StageCall& call) {
   const Posted& posted = posted_[at(call.channel)];
   tracer_.time(*program::describe(call.operation).wait, {}, [&] { call.over.wait(call.channel); });
-  for (const comm::Send& each : posted.sends) {
-    record(call, each.to, std::ssize(each.data), true, posted.since_ns);
-  }
-  for (const comm::Receive& each : posted.receives) {
-    record(call, each.from, std::ssize(each.data), false, posted.since_ns);
-  }
+  record_sends(call, posted);
+  for_each_message(posted.receives, &comm::Receive::from, [&](int peer, std::int64_t bytes) {
+    record(call, peer, bytes, false, posted.since_ns);
+  });
   return posted.receives;
 }
 

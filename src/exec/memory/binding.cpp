@@ -137,12 +137,36 @@ class Binder {
   }
 
   /// Adds the message with the moves of inputs or results to or from a peer, in plan order and
-  /// token by token, which is the same on both ends.
+  /// token by token, which is the same on both ends: one part for all moves that share it, and one
+  /// for each that travels in place, though one of its ends may have to copy it.
   void add_message(const plan::Stage& stage, program::Indices moves, Rank peer,
                    MessageSet& result) const {
     const std::int64_t offset = result.bytes;
-    for (const std::uint32_t i : moves) add_segments(stage.moves[i], result);
-    result.messages.push_back({peer, offset, result.bytes - offset});
+    for (const std::uint32_t i : moves) {
+      if (!plan::travels_in_place(stage.moves[i])) add_segments(stage.moves[i], result);
+    }
+    if (result.bytes > offset) result.parts.push_back({peer, offset, result.bytes - offset});
+    for (const std::uint32_t i : moves) {
+      if (plan::travels_in_place(stage.moves[i])) add_alone(stage.moves[i], peer, result);
+    }
+  }
+
+  /// Adds a move as a part of its own, without a copy if its rows lie together.
+  void add_alone(const Move& move, Rank peer, MessageSet& result) const {
+    const std::int64_t offset = result.bytes;
+    const std::size_t first = result.segments.size();
+    add_segments(move, result);
+    MessagePart part{peer, offset, result.bytes - offset};
+    const Segment& segment = result.segments[first];
+    if (result.segments.size() == first + 1 && segment.heads.size() == segment.row_heads) {
+      part.in_place = static_cast<int>(result.in_place.size());
+      part.offset = 0;
+      result.in_place.push_back(segment);
+      result.segments.pop_back();
+      result.copied -= part.bytes;
+      result.bytes = offset;
+    }
+    result.parts.push_back(part);
   }
 
   void add_segments(const Move& move, MessageSet& result) const {
@@ -156,7 +180,9 @@ class Binder {
           result.segments.push_back({move.what, piece.home,
                                      piece.row + (part.begin - piece.tokens.begin) * row_heads,
                                      part.size(), row_heads, heads, result.bytes});
-          result.bytes += plan::move_bytes(shape_, move.what, part, move.heads);
+          const std::int64_t bytes = plan::move_bytes(shape_, move.what, part, move.heads);
+          result.bytes += bytes;
+          result.copied += bytes;
           tokens += part.size();
         });
     if (tokens != move.tokens.size()) {
@@ -190,7 +216,7 @@ class Binder {
   /// Places the buffers of one direction. Without receives nobody waits: the sends may last until
   /// the exchange ends, when AttentionExchange::finish completes them.
   static void place_direction(Direction& direction, int posted, int ended, int end, Arena& arena) {
-    if (direction.receives.messages.empty()) ended = end;
+    if (direction.receives.parts.empty()) ended = end;
     for (MessageSet* messages : {&direction.sends, &direction.receives}) {
       messages->buffer = arena.place({posted, ended, round_up(messages->bytes, kBufferAlignment)});
     }

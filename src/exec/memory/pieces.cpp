@@ -16,8 +16,10 @@ Pieces::Pieces(const program::TickPlans& plans, Rank rank, const HomeRows& home,
   add_home(plans.forward.workload, home, keys);
   add_arriving(plans, rank, keys ? Tensor::k : Tensor::q);
   sort();
-  note_uses(plans, Pass::forward, rank, keys);
-  note_uses(plans, Pass::backward, rank, keys);
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    note_arrival(plans, pass, rank, keys);
+    note_uses(plans, pass, rank, keys);
+  }
   place(plans.forward.keeps_inputs,
         static_cast<int>(std::max(plans.forward.stages.size(), plans.backward.stages.size())));
 }
@@ -76,7 +78,7 @@ void Pieces::add_arriving(const program::TickPlans& plans, Rank rank, Tensor wha
       held.tokens = move->tokens;
       held.heads = move->heads;
       held.arrives = s;
-      held.last = held.arrives;
+      held.first = held.last = held.arrives;
       pieces_.push_back(held);
     }
   }
@@ -94,6 +96,24 @@ void Pieces::sort() {
   }
 }
 
+/// Rows that are received in place need their memory once the receive is posted.
+void Pieces::note_arrival(const program::TickPlans& plans, Pass pass, Rank rank, bool keys) {
+  const program::Traffic& traffic = plans.traffic(pass);
+  for (int s = 0; s < traffic.stages(); ++s) {
+    const program::Part mine = traffic.of(rank, s);
+    for (const std::uint32_t message : mine.receives) {
+      for (const std::uint32_t i : traffic.moves(s, traffic.messages(s)[message])) {
+        const Move& move = plans.of(pass).stages[at(s)].moves[i];
+        if (plan::is_key_side(move.what) != keys || !plan::travels_in_place(move)) continue;
+        for (Held& held : overlapping(pieces_, move.document, move.tokens)) {
+          if (held.arrives != s || !held.tokens.overlaps(move.tokens)) continue;
+          held.first = std::min(held.first, mine.ready);
+        }
+      }
+    }
+  }
+}
+
 void Pieces::note_uses(const program::TickPlans& plans, Pass pass, Rank rank, bool keys) {
   const auto use = [&](int document, Range tokens, int stage) {
     for (Held& held : overlapping(pieces_, document, tokens)) {
@@ -108,12 +128,15 @@ void Pieces::note_uses(const program::TickPlans& plans, Pass pass, Rank rank, bo
       const Task& task = stage.tasks[i].task;
       use(task.document, keys ? task.k : task.q, s);
     }
-    // Messages of a stage are packed while the stage before it runs.
+    // Messages of a stage are packed while the stage before it runs. Rows that are sent in place
+    // are in use until the messages of the stage are awaited; where none arrive, until the end.
     for (std::int64_t message = mine.sends.begin; message < mine.sends.end; ++message) {
       for (const std::uint32_t i : traffic.moves(s, traffic.messages(s)[at(message)])) {
         const Move& move = stage.moves[i];
         if (plan::is_key_side(move.what) == keys) {
-          use(move.document, move.tokens, std::max(0, s - 1));
+          const int awaited = mine.inputs_arrive ? s : traffic.stages();
+          use(move.document, move.tokens,
+              plan::travels_in_place(move) ? awaited : std::max(0, s - 1));
         }
       }
     }
@@ -126,7 +149,7 @@ void Pieces::place(bool forever, int stages) {
     if (held.home) continue;
     const std::int64_t size = held.tokens.size() * held.heads.size();
     held.row =
-        arena.place(forever ? Lifetime{0, stages, size} : Lifetime{held.arrives, held.last, size});
+        arena.place(forever ? Lifetime{-1, stages, size} : Lifetime{held.first, held.last, size});
   }
   workspace_rows_ = arena.size();
 }

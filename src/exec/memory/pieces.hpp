@@ -36,6 +36,7 @@ class Pieces {
 
  private:
   struct Held : RowPiece {
+    int first = 0;           ///< stage in which its memory must be free
     int last = 0;            ///< last stage that reads it
     std::int64_t reach = 0;  ///< largest end of the document's pieces up to this one
   };
@@ -52,6 +53,7 @@ class Pieces {
   }
   void add_home(const plan::Workload& workload, const HomeRows& home, bool keys);
   void add_arriving(const program::TickPlans& plans, Rank rank, plan::Tensor what);
+  void note_arrival(const program::TickPlans& plans, program::Pass pass, Rank rank, bool keys);
   void sort();
   void note_uses(const program::TickPlans& plans, program::Pass pass, Rank rank, bool keys);
   void place(bool forever, int stages);

@@ -44,19 +44,23 @@ struct Segment {
   std::int64_t offset = 0;     ///< first byte in the direction's buffer
 };
 
-/// One peer's part of a buffer: contiguous, one message.
-struct Message {
+/// A contiguous part of a peer's message: rows that were copied into the direction's buffer, or
+/// rows where they lie.
+struct MessagePart {
   Rank peer = 0;
   std::int64_t offset = 0;  ///< first byte in the direction's buffer
   std::int64_t bytes = 0;
+  int in_place = -1;  ///< index of its rows in MessageSet::in_place; -1: in the buffer
 };
 
 /// The inputs or the results of a stage that this rank sends, or those that it receives.
 struct MessageSet {
-  std::vector<Segment> segments;
-  std::vector<Message> messages;
-  std::int64_t bytes = 0;
-  std::int64_t buffer = 0;  ///< first byte in the exchange's message memory
+  std::vector<Segment> segments;   ///< that are copied
+  std::vector<Segment> in_place;   ///< that are not
+  std::vector<MessagePart> parts;  ///< peer by peer, in the order of their posts
+  std::int64_t bytes = 0;          ///< of the buffer
+  std::int64_t copied = 0;         ///< bytes of `segments`
+  std::int64_t buffer = 0;         ///< first byte in the exchange's message memory
 };
 
 struct Direction {
