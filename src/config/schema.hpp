@@ -297,6 +297,7 @@ void describe(Visitor& visit, Software& software) {
   visit.key("residual", software.residual);
   visit.key("gradients", software.gradients);
   visit.key("copies_streams", software.copies_streams);
+  visit.key("copies_rows", software.copies_rows);
   visit.key("attention", software.attention);
   visit.key("attention_rate", software.attention_rate, Numbers{1e-3, 1e3});
   visit.key("element_wise_rate", software.element_wise_rate, Numbers{1e-3, 1e3});

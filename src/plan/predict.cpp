@@ -307,7 +307,7 @@ class PassTime {
       const double leaving = seconds * share(move.from), coming = seconds * share(move.to);
       moved.sent[at(move.from)] += leaving;
       moved.received[at(move.to)] += coming;
-      if (!travels_in_place(move)) {
+      if (pool_.rates.software().copies_rows || !travels_in_place(move)) {
         moved.packing[at(move.from)] += pool_.rates.pack(move.bytes);
         moved.unpacking[at(move.to)] += pool_.rates.unpack(move.bytes);
       }

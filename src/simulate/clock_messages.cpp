@@ -69,7 +69,9 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
     // heads.
     const bool slices = planned.slices && sent != planned.results;
     const cost::Copied what = slices ? cost::Copied::slices : cost::Copied::rows;
-    const std::int64_t bytes = sent ? planned.copied_out : planned.copied_in;
+    const std::int64_t bytes = costs_.software().copies_rows ? planned.bytes
+                               : sent                        ? planned.copied_out
+                                                             : planned.copied_in;
     copies.bytes += bytes;
     copies.seconds += sent ? costs_.pack(bytes, what) : costs_.unpack(bytes, what);
   }

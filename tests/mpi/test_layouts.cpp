@@ -118,6 +118,7 @@ std::vector<config::Experiment> uneven_pipelines(int stages) {
 
 TEST(Layouts, UnevenStagesGoOnFromOneRankAndBack) {
   const auto world = comm::make_world();
+  if (world->size() == 1) GTEST_SKIP() << "one rank has one stage";
   const test::TemporaryFolder folder;
   std::string written = folder / "pipeline.h5", passed = folder / "one_rank.h5";
   for (std::string* path : {&written, &passed}) {  // rank 0's count

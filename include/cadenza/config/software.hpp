@@ -37,6 +37,7 @@ struct Software {
   Travels residual = Travels::sums;
   Travels gradients = Travels::sums;
   bool copies_streams = true;  ///< into messages between pipeline stages, and out of them
+  bool copies_rows = false;    ///< all rows of attention into messages, and out of them
   AttentionKernels attention = AttentionKernels::table;
   double attention_rate = 1;  ///< of its kernels, over that of `attention`
   /// Of passes over memory outside products, over that of the machine file: of the layers, and of

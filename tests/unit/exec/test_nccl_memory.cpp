@@ -71,7 +71,7 @@ TEST(NcclMemory, IsThatOfThePairsThatMeet) {
   EXPECT_EQ(nccl_mib(e, 0), 2 * 40) << "an edge, both passes";
   e.parallel.pipeline = 1;
   e.parallel.tensor = 2;
-  EXPECT_EQ(nccl_mib(e, 1), 2 * 80) << "slices";
+  EXPECT_EQ(nccl_mib(e, 1), (2 + 2) * 80) << "shards of rows, sums";
   e.parallel.tensor = 1;
   e.parallel.context = 3;
   e.attention.placement = config::PlacementKind::all_gather;

@@ -134,7 +134,7 @@ TEST(Faults, WaitBeforePostIsFound) {
               ElementsAre(HasSubstr("rank 0 never gets past operation 5: tick 0 layer 0 forward "
                                     "wait_results stage 2"),
                           // what it sends lies where the backward pass begins
-                          HasSubstr("backward begin_attention")));
+                          HasSubstr("backward attention_outputs")));
 }
 
 TEST(Faults, ACycleOfWaitsIsFound) {
