@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from cadenza.links.slow import slow_links
+from cadenza.links.times import usual_of_groups
 from cadenza.read.machine import Machine, machine_of
 from cadenza.links.wires import Ports
 
@@ -113,6 +114,19 @@ def test_a_machines_collectives_are_those_of_its_rings():
     sums = machine.collective_seconds("reduce_gradients_message", 1e6, (0, 1, 2, 3))
     assert sums == pytest.approx(min(2 * inside, 4 * (1e-6 + 1e6 / 4e9)))
     assert machine_of({}, config) is None
+
+
+def test_what_products_hide_of_collectives_is_compared_with_other_groups():
+    """The machine would take three seconds, of which products hide two; one group is slower."""
+    links = {"inside": {"latency_seconds": 0.0, "bytes_per_second": 1e6}}
+    frame = pd.DataFrame({"name": "tensor_all_gather", "bytes": 6e6, "tensor": True,
+                          "members": [(0, 1), (2, 3), (4, 5)], "seconds": [1.0, 1.0, 2.0]})
+    exact = machine_of({"links": links}, {})
+    assert usual_of_groups(frame, exact).tolist() == [3.0, 3.0, 3.0]
+    hides = machine_of({"links": links | {"compute_share": 0.5}}, {})
+    assert usual_of_groups(frame, hides).tolist() == [1.0, 1.0, 1.0]
+    others = usual_of_groups(frame.assign(tensor=False), hides)
+    assert others.tolist() == [3.0, 3.0, 3.0]
 
 
 def test_messages_take_turns_at_ports():

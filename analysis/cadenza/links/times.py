@@ -113,7 +113,7 @@ def group_collectives(graph: StepGraph, machine: Machine | None) -> pd.DataFrame
     frame[["begin_ns", "end_ns"]] -= graph.lanes.origin
     frame["seconds"] = (frame["end_ns"] - frame["begin_ns"]).clip(lower=0) / 1e9
     frame["tensor"] = frame["name"].isin(TENSOR_COLLECTIVES)
-    frame["usual"] = _usual_of_groups(frame, machine)
+    frame["usual"] = usual_of_groups(frame, machine)
     return frame.drop(columns="size").sort_values("begin_ns", kind="stable", ignore_index=True)
 
 
@@ -133,17 +133,28 @@ def _members(ends: pd.DataFrame, size: np.ndarray) -> np.ndarray:
     return found
 
 
-def _usual_of_groups(frame: pd.DataFrame, machine: Machine | None) -> pd.Series:
+def usual_of_groups(frame: pd.DataFrame, machine: Machine | None) -> pd.Series:
     if machine is None:
-        counted = frame["bytes"] > 0
-        pace = (frame["seconds"] / frame["bytes"]).where(counted)
-        size = frame["members"].map(len)
-        keys = frame.assign(pace=pace, size=size, amount=frame["bytes"])
-        kind = ["name", "size", "amount"]
-        each = keys.groupby([*kind, "members"])["pace"].median().reset_index()
-        each["usual"] = usual(each["pace"], [each[key] for key in kind])
-        found = keys.merge(each, on=[*kind, "members"], how="left")["usual"]
-        return found.set_axis(frame.index) * frame["bytes"]
+        return _usual_of_others(frame)
+    found = _usual_of_machine(frame, machine)
+    if machine.hides:  # what was waited of a tensor group's is the part that products do not hide
+        found = found.mask(frame["tensor"], _usual_of_others(frame))
+    return found
+
+
+def _usual_of_others(frame: pd.DataFrame) -> pd.Series:
+    counted = frame["bytes"] > 0
+    pace = (frame["seconds"] / frame["bytes"]).where(counted)
+    size = frame["members"].map(len)
+    keys = frame.assign(pace=pace, size=size, amount=frame["bytes"])
+    kind = ["name", "size", "amount"]
+    each = keys.groupby([*kind, "members"])["pace"].median().reset_index()
+    each["usual"] = usual(each["pace"], [each[key] for key in kind])
+    found = keys.merge(each, on=[*kind, "members"], how="left")["usual"]
+    return found.set_axis(frame.index) * frame["bytes"]
+
+
+def _usual_of_machine(frame: pd.DataFrame, machine: Machine) -> pd.Series:
     known: dict[tuple, float] = {}
     for key in zip(frame["name"], frame["bytes"], frame["members"], strict=True):
         if key not in known:

@@ -38,6 +38,7 @@ class Machine:
     ranks_per_node: int = 0  # 0: all ranks are on one
     sums: str = "all_reduce"
     memory: int = 0  # bytes of a rank; 0: not known
+    hides: bool = False  # products hide a part of the collectives of tensor groups
 
     def node_of(self, rank: np.ndarray | int) -> np.ndarray:
         rank = np.asarray(rank)
@@ -114,6 +115,7 @@ def machine_of(description: dict, config: dict) -> Machine | None:
         int(cluster.get("ranks_per_node", 0)) or _count(description, "ranks_per_node"),
         "reduce_scatter" if sharded else "all_reduce",
         int(config.get("run", {}).get("memory", 0)) or _count(description, "memory"),
+        _number({"compute_share": 1.0, **links}, "compute_share", 0.0) < 1,
     )
 
 
