@@ -44,6 +44,7 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
                 ? config::bytes_of(experiment.parallel.tensor_sums, experiment.run.dtype)
                 : stream_),
       shards_(experiment.cluster.software.overlaps_tensor ? layout.tensor() : 1),
+      gathers_again_(!experiment.cluster.software.is_own()),
       width_(static_cast<double>(model_.d_model)),
       queries_(width_ / layout.tensor()),
       keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),
@@ -374,7 +375,7 @@ void OperationShapes::add_outputs_overlaps(const Instruction& instruction, doubl
     if (again) to.next({gate_up().forward(beside)}).gather();
     to.next({down().input_gradient(beside)}).gather();
     to.next({gate_up().input_gradient(beside)});
-    if (!again) to.gather();
+    if (!again || gathers_again_) to.gather();
     to.reduce();
     to.next({gate_up().weight_gradient(rows), output().input_gradient(beside)}).gather();
     return;
