@@ -63,11 +63,11 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
     places_.resize(static_cast<std::size_t>(buffers_));
     llama_.reset();
     const std::int64_t room = std::max(rows, usual_rows(experiment_));
-    llama_.emplace(experiment_.model, part_,
-                   model::Capacity{room, buffers_, experiment_.run.device,
-                                   experiment_.parallel.tensor_sums},
-                   experiment_.run.recompute, rotary_, parameters_,
-                   layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
+    llama_.emplace(
+        experiment_.model, part_,
+        model::Capacity{room, buffers_, experiment_.run.device, experiment_.parallel.tensor_sums},
+        experiment_.run.recompute, rotary_, parameters_, layout_.tensor() > 1 ? &tensor_ : nullptr,
+        ledger_);
   }
   llama_->reserve(rows);
   streams_.reserve(llama_->boundary_elements({0, std::max(rows, usual_rows(experiment_))}));

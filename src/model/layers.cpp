@@ -63,9 +63,8 @@ void sum_parts(const ShardParts<Part>& parts, std::int64_t rows, std::int64_t wi
       });
 }
 
-#define CADENZA_INSTANTIATE(Part)                                                        \
-  template void sum_parts(const ShardParts<Part>&, std::int64_t, std::int64_t,           \
-                          Accumulator<Part>*);
+#define CADENZA_INSTANTIATE(Part) \
+  template void sum_parts(const ShardParts<Part>&, std::int64_t, std::int64_t, Accumulator<Part>*);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

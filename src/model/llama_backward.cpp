@@ -23,9 +23,8 @@ double Llama<Real>::loss(int buffer, Range rows, double scale, bool gradient) {
   const auto nothing = [](std::int64_t, std::int64_t, const auto*) {};
   const Real* normed = gather(work_.normed.data(), work_.gathered.data(), s, nothing);
   double sum = 0;
-  with_parts(work_.dnormed.data(), [&](auto* dnormed) {
-    sum = head_loss(buffer, normed, scale, s, dnormed, gradient);
-  });
+  with_parts(work_.dnormed.data(),
+             [&](auto* dnormed) { sum = head_loss(buffer, normed, scale, s, dnormed, gradient); });
   if (!gradient) return sum;
   post_parts(work_.dnormed.data(), s, nothing);  // they are there
   sum_parts(work_.dnormed.data(), s);
@@ -104,11 +103,10 @@ void Llama<Real>::attention_outputs_gradient(int buffer, int layer, Range rows) 
   // The feed-forward activation and its normed input are recomputed, not kept.
   const bool again = recompute_ == config::Recompute::mlp;
   if (again) make_gate_up(buffer, layer, nullptr, s);
-  const Real* dx = gather(rounded, arrived<Real>(), s,
-                          [&](std::int64_t first, std::int64_t count, const Real* dx) {
-                            input_gradient_gemm(dx, weight(w.down), count, ffn, width,
-                                                hidden + first * ffn);
-                          });
+  const Real* dx = gather(
+      rounded, arrived<Real>(), s, [&](std::int64_t first, std::int64_t count, const Real* dx) {
+        input_gradient_gemm(dx, weight(w.down), count, ffn, width, hidden + first * ffn);
+      });
   swiglu_gradient(gate_up, s.count, ffn, hidden);
   weight_gradient(hidden, dx, s.count, ffn, width, gradient_of(w.down));
   if (!again) post_normed(l.middle.data(), l.rstd2.data(), w.post_norm, s);
@@ -178,10 +176,10 @@ void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t norm
   Sum* dx = work_.dx.data() + first;
   Real* normed = group_ == nullptr ? work_.normed.data() : nullptr;
   sum_parts(work_.dnormed.data(), s);
-  rms_norm_gradient<Real>({work_.dnormed.data(), x + first, rstd + s.row, weight(norm)},
-                          {dx, dx, work_.rounded.data() + first, normed,
-                           gradient_of(norm), work_.norm_partials.data()},
-                          s.held, shape_.width);
+  rms_norm_gradient<Real>(
+      {work_.dnormed.data(), x + first, rstd + s.row, weight(norm)},
+      {dx, dx, work_.rounded.data() + first, normed, gradient_of(norm), work_.norm_partials.data()},
+      s.held, shape_.width);
 }
 
 template <typename Real>

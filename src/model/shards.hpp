@@ -60,8 +60,7 @@ void Llama<Real>::post_parts(Sum* held, const Span& rows, const Part& part) {
       T* mine = parts + receiver * elements;
       part(receiver * rows.held, rows.held, mine);
       T* theirs = arrived<T>() + (step - 1) * elements;
-      group_->post(Collective::reduce_scatter, step,
-                   std::as_bytes(std::span<const T>(mine, shard)),
+      group_->post(Collective::reduce_scatter, step, std::as_bytes(std::span<const T>(mine, shard)),
                    std::as_writable_bytes(std::span(theirs, shard)));
     }
     part(group_->rank() * rows.held, rows.held, parts + group_->rank() * elements);

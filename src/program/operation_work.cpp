@@ -128,7 +128,8 @@ OperationWork OperationShapes::attention_inputs(const Instruction& instruction, 
   const double residual = instruction.recompute ? rows / sharers_ * width_ * 2 * stream_ : 0.0;
   OperationWork work{{}, norm_bytes(rows) - residual + rotation + empty_outputs};
   for (const Linear& linear : {query(), key(), key()}) {
-    add_by_shard(rows, [&](double some) { return linear.forward(some); }, work);
+    add_by_shard(
+        rows, [&](double some) { return linear.forward(some); }, work);
   }
   return work;
 }
@@ -136,7 +137,8 @@ OperationWork OperationShapes::attention_inputs(const Instruction& instruction, 
 OperationWork OperationShapes::attention_inputs_gradient(double rows) const {
   const Linear linear = joined();
   OperationWork work{{}, rows * linear.outputs * (sum_ + element_) + norm_gradient_bytes(rows)};
-  add_by_shard(rows, [&](double some) { return linear.input_gradient(some); }, work);
+  add_by_shard(
+      rows, [&](double some) { return linear.input_gradient(some); }, work);
   work.products.push_back(linear.weight_gradient(rows));
   return work;
 }
@@ -145,7 +147,8 @@ OperationWork OperationShapes::attention_outputs(const Instruction& instruction,
                                                  double rows) const {
   OperationWork work{{}, norm_bytes(rows)};
   const auto add = [&](const Linear& linear) {
-    add_by_shard(rows, [&](double some) { return linear.forward(some); }, work);
+    add_by_shard(
+        rows, [&](double some) { return linear.forward(some); }, work);
   };
   add(output());
   add(gate_up());
@@ -160,11 +163,13 @@ OperationWork OperationShapes::attention_outputs_gradient(double rows) const {
                      rows * 6 * ffn_ * element_ + norm_gradient_bytes(rows) +
                          rows * (queries_ + 2 * keys_) * sum_};
   for (const Linear& linear : {down(), gate_up(), output()}) {
-    add_by_shard(rows, [&](double some) { return linear.input_gradient(some); }, work);
+    add_by_shard(
+        rows, [&](double some) { return linear.input_gradient(some); }, work);
     work.products.push_back(linear.weight_gradient(rows));
   }
   if (recompute_ == config::Recompute::mlp) {
-    add_by_shard(rows, [&](double some) { return gate_up().forward(some); }, work);
+    add_by_shard(
+        rows, [&](double some) { return gate_up().forward(some); }, work);
     work.bytes += rows / sharers_ * width_ * (sum_ + element_);
   }
   return work;

@@ -89,8 +89,7 @@ class OperationShapes {
   void add_by_shard(double rows, Of of, OperationWork& work) const;
   void add_inputs_overlaps(const Instruction& instruction, double rows, OverlapList& to) const;
   void add_outputs_overlaps(const Instruction& instruction, double rows, OverlapList& to) const;
-  void add_loss_overlaps(const Instruction& instruction, std::int64_t rows,
-                         OverlapList& to) const;
+  void add_loss_overlaps(const Instruction& instruction, std::int64_t rows, OverlapList& to) const;
 
   OperationWork attention_inputs(const Instruction& instruction, double rows) const;
   OperationWork attention_outputs(const Instruction& instruction, double rows) const;
@@ -134,8 +133,7 @@ double seconds_of(const Instruction& instruction, const OperationWork& work,
 /// (config::Links::compute_share). Where the software does not overlap them, nothing is hidden.
 /// @param group  ranks of the tensor group
 std::vector<TimedCollective> tensor_times(const std::vector<TensorOverlap>& overlaps,
-                                          const std::vector<Rank>& group,
-                                          const cost::Rates& rates);
+                                          const std::vector<Rank>& group, const cost::Rates& rates);
 
 /// The operations of a layer outside core attention, both passes.
 std::vector<Instruction> layer_instructions(const config::Experiment& experiment);

@@ -43,8 +43,8 @@ inline bool is_gradient(const Instruction& instruction) {
 /// Whether an operation writes the rows at home that attention's messages send: Q, K and V in
 /// forward passes, the gradient of O in backward ones. Those under way have to be gone.
 inline bool writes_sent_rows(const Instruction& instruction) {
-  return instruction.operation == (is_gradient(instruction) ? Operation::attention_outputs
-                                                            : Operation::attention_inputs);
+  return instruction.operation ==
+         (is_gradient(instruction) ? Operation::attention_outputs : Operation::attention_inputs);
 }
 
 /// The phase of a pass in traces.

@@ -23,7 +23,7 @@ struct PlannedMessage {
   std::int64_t copied_out = 0;  ///< bytes of them that the sender copies into the message
   std::int64_t copied_in = 0;   ///< bytes of them that the receiver copies out of it
   bool slices = false;          ///< has only some heads of rows that have all heads at home
-  Range moves;          ///< place in the lists of Traffic::moves
+  Range moves;                  ///< place in the lists of Traffic::moves
   friend bool operator==(const PlannedMessage&, const PlannedMessage&) = default;
 };
 

@@ -276,8 +276,7 @@ void AttentionExchange<Real>::start_messages(Operation operation, int stage) {
   for (const MessagePart& each : direction.sends.parts) {
     sends_.push_back({place_of(direction.sends, each), each.peer, call.tag});
   }
-  messages_.start(call, receives_, sends_, direction.sends.copied,
-                  [&] { pack(direction.sends); });
+  messages_.start(call, receives_, sends_, direction.sends.copied, [&] { pack(direction.sends); });
 }
 
 /// Completes messages of a stage. Afterwards its tasks may read the rows that arrived, and later

@@ -141,10 +141,9 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.activations +=
       software.says_kept()
           ? kept_bytes(e, part, program, rows)
-          : model::activation_bytes(
-                e.model, part,
-                {rows, program.buffers, e.run.device, e.parallel.tensor_sums}, e.run.recompute,
-                e.run.dtype);
+          : model::activation_bytes(e.model, part,
+                                    {rows, program.buffers, e.run.device, e.parallel.tensor_sums},
+                                    e.run.recompute, e.run.dtype);
   const int element = config::bytes_of(software.residual, e.run.dtype);
   memory.communication += streams * (rows / layout.tensor() * e.model.d_model * element);
 }
@@ -219,8 +218,8 @@ std::int64_t nccl_bytes(const program::StepShape& step_shape, Rank rank,
                               nccl::ends_of_collectives(layout.data() * layout.context()));
   // Shards go to every rank of the tensor group, what is summed at once in a ring.
   const int tensor = layout.tensor();
-  bytes += nccl::buffer_bytes(Purpose::slices,
-                              2 * (tensor - 1) + nccl::ends_of_collectives(tensor));
+  bytes +=
+      nccl::buffer_bytes(Purpose::slices, 2 * (tensor - 1) + nccl::ends_of_collectives(tensor));
   return bytes;
 }
 

@@ -110,16 +110,16 @@ TEST(Software, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error_of(kGood, {"cluster.software=no/such.yaml"}),
               StartsWith("no/such.yaml: cannot be read: No such file or directory; valid: "
                          "cluster.software with a stack's YAML file"));
-  EXPECT_THAT(error_of(kGood, {"cluster.software={overlaps_tensor: 2}"}), HasSubstr("found 2; valid: "));
+  EXPECT_THAT(error_of(kGood, {"cluster.software={overlaps_tensor: 2}"}),
+              HasSubstr("found 2; valid: "));
 }
 
 TEST(Software, RefusesFilesThatAreNone) {
   EXPECT_THAT(refusal("name: mine\n"), HasSubstr("source: found nothing; valid: a text"));
   EXPECT_THAT(refusal("source: mine\n"), HasSubstr("name: found nothing; valid: a text"));
-  EXPECT_THAT(
-      refusal("name: a\nsource: b\noverlap_tensor: 3\n"),
-      AllOf(HasSubstr("stacks/mine.yaml:3: overlap_tensor: found an unknown key"),
-            HasSubstr("'overlaps_tensor'")));
+  EXPECT_THAT(refusal("name: a\nsource: b\noverlap_tensor: 3\n"),
+              AllOf(HasSubstr("stacks/mine.yaml:3: overlap_tensor: found an unknown key"),
+                    HasSubstr("'overlaps_tensor'")));
   EXPECT_THAT(refusal("name: a\nsource: b\noverlaps_tensor: many\n"),
               HasSubstr("stacks/mine.yaml:3: cluster.software.overlaps_tensor: found many"));
   EXPECT_THAT(refusal("name: [a\n"), StartsWith("stacks/mine.yaml:"));

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cadenza/program/operation_work.hpp"
 #include "unit/exec/random_experiment.hpp"
 
 namespace cadenza::exec::testing {
@@ -75,9 +76,11 @@ inline bool waits(const RankGroups& rank, const Name& group, const Name& other) 
 
 class RankBuilder {
  public:
-  RankBuilder(const program::StepShape& shape, const program::Program& program,
-              std::span<const program::TickPlans> tick_plans, Fault fault)
-      : shape_(shape),
+  RankBuilder(const config::Experiment& experiment, const program::StepShape& shape,
+              const program::Program& program, std::span<const program::TickPlans> tick_plans,
+              Fault fault)
+      : work_(experiment, shape.layout),
+        shape_(shape),
         layout_(shape.layout),
         program_(program),
         tick_plans_(tick_plans),
@@ -110,6 +113,9 @@ class RankBuilder {
     const Operation operation = instruction.operation;
     const bool early = fault_ == Fault::none;  // receives are posted before they are needed
     if (program::is_attention(operation)) return add_attention(instruction);
+    if (program::writes_sent_rows(instruction)) {
+      wait_for(sending_[static_cast<std::size_t>(instruction.half)]);
+    }
     add_in_slices(instruction);
     if (operation == Operation::send) send(instruction);
     if (operation == (early ? Operation::post_receive : Operation::receive)) {
@@ -224,11 +230,30 @@ class RankBuilder {
     for (auto& sent : sent_) wait_for(sent);
   }
   void add_in_slices(const Instruction& instruction) {
-    const bool meets = program::describe(instruction.operation).group == program::Group::tensor ||
-                       instruction.operation == Operation::reduce_gradients;
-    if (!meets) return;
-    meet({number_of(Kind::slices, slices_.front()), static_cast<int>(number_), 0, false, 0},
-         slices_);
+    int collective = 0;
+    for (const program::TensorOverlap& overlap : work_.overlaps(instruction, program_.rank, 64)) {
+      std::vector<Name> posted;
+      for (const program::TensorCollective& each : overlap.collectives) {
+        add_steps(each.what, collective++, posted);
+      }
+      wait_for(posted);
+    }
+  }
+  /// Shards go to one rank of the tensor group after another.
+  void add_steps(Collective what, int collective, std::vector<Name>& posted) {
+    const auto name = [&](int step) {
+      return Name{number_of(Kind::slices, slices_.front()), static_cast<int>(number_), collective,
+                  false, step};
+    };
+    if (what == Collective::all_reduce) return meet(name(0), slices_);
+    const int size = static_cast<int>(slices_.size());
+    for (int step = 1; step < size; ++step) {
+      const auto peer = [&](int distance) {
+        return slices_[static_cast<std::size_t>((at_.tensor + size + distance) % size)];
+      };
+      post(name(step), {{peer(step), true}, {peer(-step), false}});
+      posted.push_back(name(step));
+    }
   }
   /// Nothing that a rank starts later begins before all are here.
   void meet(const Name& name, const std::vector<Rank>& ranks) {
@@ -254,6 +279,7 @@ class RankBuilder {
     made_.groups.push_back({std::get<0>(name), name, std::move(messages), made_.waits.size()});
   }
 
+  program::OperationShapes work_;
   const program::StepShape& shape_;
   const program::Layout& layout_;
   const program::Program& program_;
@@ -283,7 +309,7 @@ class World {
         program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(0));
     for (Rank rank = 0; rank < shape_.layout.ranks(); ++rank) {
       const program::Program program = program::make_program(shape_, rank, tick_plans);
-      ranks_.push_back(RankBuilder(shape_, program, tick_plans, fault).build());
+      ranks_.push_back(RankBuilder(experiment, shape_, program, tick_plans, fault).build());
     }
     for (RankGroups& rank : ranks_) number(rank);
   }

@@ -102,6 +102,19 @@ TEST(NcclOrder, SumsOfGradientsThatChangePlacesAreFound) {
   EXPECT_EQ(found.missed, 0);
 }
 
+/// A shard that is gathered and one that is summed, of one pair of ranks.
+TEST(NcclOrder, ShardsOfTensorGroupsThatChangePlacesAreFound) {
+  const auto chosen = [](RankGroups& rank, std::size_t i) {
+    return is_of(Kind::slices, rank.groups[i]) && is_of(Kind::slices, rank.groups[i + 1]) &&
+           first_peer(rank.groups[i]) == first_peer(rank.groups[i + 1]);
+  };
+  const Found found =
+      plant_everywhere([&](World& world) { return world.swap_two(chosen); },
+                       [](World& world) { return !world.judge(Device::queues).matched; });
+  EXPECT_GT(found.planted, 3);
+  EXPECT_EQ(found.missed, 0);
+}
+
 /// The other end still has the order from before.
 TEST(NcclOrder, GroupsOfTwoCommunicatorsThatChangePlacesStopADeviceThatRunsOneAtATime) {
   const auto chosen = [](RankGroups& rank, std::size_t i) {
