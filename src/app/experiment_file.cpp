@@ -26,10 +26,11 @@ void require_executed(const config::Experiment& experiment) {
   }
   const config::Software& software = experiment.cluster.software;
   if (software.is_own()) return;
+  const bool changed = software.name == config::Software{}.name;
   fail(ExitCode::usage,
-       "cluster.software: found {}, whose steps only plan, simulate and sweep predict; valid here: "
-       "cadenza",
-       software.name);
+       "cluster.software: found {}{}, whose steps only plan, simulate and sweep predict; valid "
+       "here: cadenza{}",
+       software.name, changed ? " with other keys than its own" : "", changed ? " as it is" : "");
 }
 
 config::Experiment load_experiment(comm::Communicator& world, const std::string& path,

@@ -40,11 +40,11 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       element_(config::element_bytes(experiment.run.dtype).element),
       sum_(config::element_bytes(experiment.run.dtype).accumulator),
       stream_(config::bytes_of(experiment.cluster.software.residual, experiment.run.dtype)),
-      part_(experiment.cluster.software.is_own()
-                ? config::bytes_of(experiment.parallel.tensor_sums, experiment.run.dtype)
-                : stream_),
+      part_(std::min(stream_,
+                     config::bytes_of(experiment.parallel.tensor_sums, experiment.run.dtype))),
       shards_(experiment.cluster.software.overlaps_tensor ? layout.tensor() : 1),
-      gathers_again_(!experiment.cluster.software.is_own()),
+      gathers_again_(!experiment.cluster.software.overlaps_tensor ||
+                     experiment.cluster.software.says_kept()),
       width_(static_cast<double>(model_.d_model)),
       queries_(width_ / layout.tensor()),
       keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),

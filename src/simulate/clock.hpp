@@ -59,6 +59,7 @@ class Clock {
   /// Copies of message rows by one rank.
   struct Copies {
     std::int64_t bytes = 0;
+    std::int64_t sent = 0;  ///< bytes of the messages, copied or not
     double seconds = 0;
   };
   /// Place of attention operations in one half: at a new place, earlier sends must complete first.

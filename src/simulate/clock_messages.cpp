@@ -72,6 +72,7 @@ Clock::Copies Clock::copies_of(const std::vector<End>& ends, bool sent) const {
     const std::int64_t bytes = costs_.software().copies_rows ? planned.bytes
                                : sent                        ? planned.copied_out
                                                              : planned.copied_in;
+    copies.sent += planned.bytes;
     copies.bytes += bytes;
     copies.seconds += sent ? costs_.pack(bytes, what) : costs_.unpack(bytes, what);
   }
@@ -91,7 +92,7 @@ void Clock::post(std::size_t i) {
   const Copies copies = copies_of(ends, true);
   const double seconds = taken(runner, copies.seconds);
   runner.times.copies += seconds;
-  runner.times.bytes_sent += copies.bytes;
+  runner.times.bytes_sent += copies.sent;
   emit(runner, Activity::pack, runner.now, runner.now + seconds, copies.bytes);
   run_for(i, copies.seconds);
 }

@@ -113,7 +113,8 @@ class OperationShapes {
   int stream_;         ///< bytes of a number of the residual stream
   int part_;           ///< bytes of a number of which tensor ranks sum parts
   int shards_;         ///< pieces in which products run beside collectives
-  /// Whether gathered rows that are recomputed are gathered once more for their weights' gradient.
+  /// Whether gathered rows that are recomputed are gathered once more for their weights' gradient,
+  /// as by all but this program.
   bool gathers_again_;
   double width_;
   double queries_, keys_, heads_, ffn_, vocab_;  ///< widths of one tensor rank

@@ -41,6 +41,12 @@ EXPERIMENTS = {
         "parallel": {"context": 2},
         "attention": {"placement": "zigzag", "overlap": "ping_pong"},
     },
+    "cad-wide": {  # rows of which most travel in place
+        "parallel": {"data": 2, "context": 2},
+        "attention": {"placement": "cad"},
+        "model": {"d_model": 512, "heads": 4, "kv_heads": 4},
+        "run": {"dtype": "float64"},
+    },
     "ulysses": {"parallel": {"context": 2}, "attention": {"placement": "ulysses"}},
     "tensor-recompute-layer": {"parallel": {"tensor": 2}, "run": {"recompute": "layer"}},
     "pipeline-recompute-mlp": {"parallel": {"pipeline": 2}, "run": {"recompute": "mlp"}},
@@ -180,6 +186,15 @@ def test_same_operations_and_messages_on_every_rank(both):
         assert bytes_clocked == bytes_real
         np.testing.assert_allclose(flops_clocked, flops_real, rtol=1e-9)
         assert all("simulated" in event["flags"] for _, event in clocked)
+
+
+def test_rows_are_copied_but_for_wide_ones(both):
+    for folder in both:
+        events = [one for path in traces(folder) for one in named(path)]
+        copied = sum(int(event["bytes"]) for name, event in events if name == "pack")
+        sent = sum(int(event["bytes"]) for name, event in events
+                   if name.startswith("attention_") and "sends" in event["flags"])
+        assert (copied < 0.7 * sent) if "wide" in str(folder) else (copied == sent)
 
 
 def test_a_missing_event_is_found(both):

@@ -114,7 +114,7 @@ def test_every_group_has_the_stack_of_its_source():
     assert stacks["LLM-foundry A100 FSDP"]["file"] == "llm-foundry"
     assert stacks["torchtitan FSDP(+TP)"]["file"] == "torchtitan"
     plain = stacks["VocabularyParallelism PP8 A100"]
-    assert (plain["pieces"], plain["loss_rate"]) == (1, 0.25)
+    assert (plain["overlaps_tensor"], plain["loss_rate"]) == (False, 0.25)
     assert "loss_rate" not in stacks["DGXC H100 8B v24.11.1"]
     unseen = dataclasses.replace(ROW, group="another", gpu="gb200")
     assert experiment(unseen)["cluster"]["software"]["file"] == "cadenza"
