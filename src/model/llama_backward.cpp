@@ -20,13 +20,12 @@ double Llama<Real>::loss(int buffer, Range rows, double scale, bool gradient) {
   rms_norm(last_residual(buffer, s), last, weight(norm), s.held, width, model_.norm_eps,
            work_.normed.data(), work_.rstd_last.data());
   // All ranks compute the logits of the same rows at the same time: the statistics meet.
-  const auto nothing = [](std::int64_t, std::int64_t, const auto*) {};
-  const Real* normed = gather(work_.normed.data(), work_.gathered.data(), s, nothing);
+  const Real* normed = gather(work_.normed.data(), work_.gathered.data(), s, kNothing);
   double sum = 0;
   with_parts(work_.dnormed.data(),
              [&](auto* dnormed) { sum = head_loss(buffer, normed, scale, s, dnormed, gradient); });
   if (!gradient) return sum;
-  post_parts(work_.dnormed.data(), s, nothing);  // they are there
+  post_parts(work_.dnormed.data(), s, kNothing);  // they are there
   sum_parts(work_.dnormed.data(), s);
   rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), weight(norm)},
                           {nullptr, work_.dx.data() + first, work_.rounded.data() + first, nullptr,
@@ -166,8 +165,7 @@ void Llama<Real>::post_normed(Sum* x, Sum* rstd, std::int64_t norm, const Span& 
 template <typename Real>
 const Real* Llama<Real>::take_normed(bool posted, const Span& s) {
   if (group_ != nullptr && !posted) return work_.gathered.data();
-  return take_gathered(work_.normed.data(), work_.gathered.data(), s,
-                       [](std::int64_t, std::int64_t, const Real*) {});
+  return take_gathered(work_.normed.data(), work_.gathered.data(), s, kNothing);
 }
 
 template <typename Real>
@@ -189,7 +187,7 @@ void Llama<Real>::embed_gradient(int buffer, Range rows) {
   const Sum* held = work_.dx.data() + s.row * shape_.width;
   Sum* all = reinterpret_cast<Sum*>(work_.parts.data());
   post_gather(held, all, s);
-  const Sum* dx = take_gathered(held, all, s, [](std::int64_t, std::int64_t, const Sum*) {});
+  const Sum* dx = take_gathered(held, all, s, kNothing);
   const ActivationBuffer<Real>& of = activations(buffer);
   model::embed_gradient(
       dx, {of.run_rows.data(), of.run_tokens.data(), of.run_begins.data(), of.run_count},

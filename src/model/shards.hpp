@@ -10,6 +10,9 @@
 
 namespace cadenza::model {
 
+/// For rows that are needed, or written, all at once.
+inline constexpr auto kNothing = [](std::int64_t, std::int64_t, const auto*) {};
+
 template <typename Real>
 template <typename T>
 void Llama<Real>::post_gather(const T* held, T* all, const Span& rows) {

@@ -106,8 +106,8 @@ void Clock::start(std::size_t i) {
     const bool moves = place != next;
     place = next;
     if (moves && drains(i, runner.sent[instruction.half])) return;
-  } else if (program::writes_sent_rows(instruction)) {
-    if (drains(i, runner.sent[instruction.half])) return;
+  } else if (program::writes_sent_rows(instruction) && drains(i, runner.sent[instruction.half])) {
+    return;
   }
   start_operation(i);
 }
