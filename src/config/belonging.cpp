@@ -155,10 +155,9 @@ std::string sharing_choice(const Experiment& e) {
 
 /// The choice that decides what is cut into chunks.
 std::string cutting_choice(const Experiment& e) {
-  if (!shares_sequences(e) || !leaves_sharding_open(traits_of(e.attention.placement))) {
-    return sharing_choice(e);
-  }
-  return fmt::format("attention.sharding = {}", word(e.attention.sharding));
+  const bool follows = leaves_sharding_open(traits_of(e.attention.placement));
+  if (!shares_sequences(e) || !follows || !e.attention.sharding) return sharing_choice(e);
+  return fmt::format("attention.sharding = {}", word(*e.attention.sharding));
 }
 
 std::string documents_choice(const Experiment& e) {

@@ -70,9 +70,10 @@ std::string emit(const Field& field, const OrAuto<Spec...>& choice) {
   return std::apply([&](const Spec&... spec) { return emit(field, spec...); }, choice.spec);
 }
 
-template <typename T, typename Spec>
-std::string emit(const std::optional<T>& field, const AutoOr<Spec>& choice) {
-  return field ? emit(*field, choice.spec) : std::string(kAuto);
+template <typename T, typename... Spec>
+std::string emit(const std::optional<T>& field, const AutoOr<Spec...>& choice) {
+  if (!field) return std::string(kAuto);
+  return std::apply([&](const Spec&... spec) { return emit(*field, spec...); }, choice.spec);
 }
 
 template <std::size_t N>

@@ -77,10 +77,6 @@ std::string_view word_of(Shard shard) {
   return word(shard);
 }
 
-std::string_view word_of(Sharding sharding) {
-  return word(sharding);
-}
-
 namespace {
 
 std::string text_of(const Value& value) {

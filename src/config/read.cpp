@@ -81,9 +81,11 @@ std::string expected(const Field& field, const OrAuto<Spec...>& choice) {
       choice.spec);
 }
 
-template <typename T, typename Spec>
-std::string expected(const std::optional<T>&, const AutoOr<Spec>& choice) {
-  return fmt::format("{}, {}", kAuto, expected(T{}, choice.spec));
+template <typename T, typename... Spec>
+std::string expected(const std::optional<T>&, const AutoOr<Spec...>& choice) {
+  return std::apply(
+      [](const Spec&... spec) { return fmt::format("{}, {}", kAuto, expected(T{}, spec...)); },
+      choice.spec);
 }
 
 // --- read(value, field, spec...): returns whether the value fits, and stores it in `field` ---
@@ -159,12 +161,14 @@ bool read(const Value& value, Field& field, const OrAuto<Spec...>& choice) {
   return std::apply([&](const Spec&... spec) { return read(value, field, spec...); }, choice.spec);
 }
 
-template <typename T, typename Spec>
-bool read(const Value& value, std::optional<T>& field, const AutoOr<Spec>& choice) {
+template <typename T, typename... Spec>
+bool read(const Value& value, std::optional<T>& field, const AutoOr<Spec...>& choice) {
   field.reset();
   if (value.kind == Value::Kind::scalar && value.text == kAuto) return true;
   T given{};
-  if (!read(value, given, choice.spec)) return false;
+  if (!std::apply([&](const Spec&... spec) { return read(value, given, spec...); }, choice.spec)) {
+    return false;
+  }
   field = given;
   return true;
 }
@@ -288,7 +292,7 @@ class Reader {
 /// Lets placement auto choose all keys that it can, or none.
 void leave_open(Experiment& experiment, bool open) {
   experiment.parallel.open = {open, open, open, open, open};
-  experiment.attention.open = {open, open, open};
+  experiment.attention.open = {open, open};
   experiment.run.recompute_open = open;
   experiment.batch.longest_open = open;
 }

@@ -38,10 +38,14 @@ struct ServerCount {
 };
 
 /// Spec of an optional value: `auto`, stored as none, or a value by `spec`.
-template <typename Spec>
+template <typename... Spec>
 struct AutoOr {
-  Spec spec;
+  std::tuple<Spec...> spec;
 };
+template <typename... Spec>
+AutoOr<Spec...> auto_or(Spec... spec) {
+  return {{spec...}};
+}
 
 /// Spec of a key that placement auto may choose: `auto`, or a value by `spec`.
 template <typename... Spec>
@@ -183,7 +187,7 @@ void describe(Visitor& visit, HeadBudget& head) {
 
 template <typename Visitor>
 void describe(Visitor& visit, SparseAttention& sparse) {
-  visit.key("block", sparse.block, AutoOr<Integers>{{1, kMaxSize}});
+  visit.key("block", sparse.block, auto_or(Integers{1, kMaxSize}));
   visit.key("columns", sparse.columns, Integers{0, kMaxCount});
   visit.key("slashes", sparse.slashes, Integers{0, kMaxCount});
   visit.key("top_p", sparse.top_p, Numbers{0.0, 1.0});
@@ -209,7 +213,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("cap", attention.cap);
   visit.block("sparse", attention.sparse);
   visit.key("placement", attention.placement);
-  visit.key("sharding", attention.sharding, or_auto(attention.open.sharding));
+  visit.key("sharding", attention.sharding, auto_or());
   visit.key("shard_unit", attention.shard_unit);
   visit.key("head_parallel", attention.head_parallel, Integers{1, kMostRanks});
   visit.key("inner_ring", attention.inner_ring, Integers{1, kMostRanks});
@@ -218,7 +222,7 @@ void describe(Visitor& visit, Attention& attention) {
   visit.key("mixed", attention.mixed, or_auto(attention.open.mixed));
   visit.key("capacity", attention.capacity, kNotNegative);
   visit.key("block", attention.block, Integers{1, kMaxSize});
-  visit.key("tolerance", attention.tolerance, AutoOr<Numbers>{{0.0, 1e4}});
+  visit.key("tolerance", attention.tolerance, auto_or(Numbers{0.0, 1e4}));
   visit.key("bound", attention.bound);
   visit.key("priority", attention.priority);
   visit.key("split_keys", attention.split_keys);

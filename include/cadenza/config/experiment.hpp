@@ -221,7 +221,7 @@ struct Attention {
   ChunkCap cap = ChunkCap::megatron;  ///< dual_chunk
   SparseAttention sparse;             ///< sparse kinds
   PlacementKind placement = PlacementKind::cad;
-  Sharding sharding = Sharding::zigzag;
+  std::optional<Sharding> sharding;  ///< none (`auto`): by the placement, see shares()
   ShardUnit shard_unit = ShardUnit::document;
   std::int64_t head_parallel = 1;  ///< ulysses_ring: ranks of a context group that split the heads
   std::int64_t inner_ring = 1;     ///< rings: ranks of an inner ring, a node; 1: one ring
@@ -231,7 +231,6 @@ struct Attention {
   struct Open {
     bool servers = false;
     bool mixed = false;
-    bool sharding = false;
   } open;
   /// cad: rows of a rank and its planned speed in percent of a usual rank's.
   std::vector<std::array<double, 2>> capacity;
@@ -255,11 +254,13 @@ struct Attention {
   SparseRule sparse_rule() const;
   /// The rule of one head of the model.
   SparseRule sparse_rule(std::int64_t layer, std::int64_t head) const;
-  /// How a context group shares tokens, with `given` resolved.
+  /// How a context group shares tokens, with `given` resolved: where nothing is said, cad begins
+  /// with the homes that leave it least to move.
   Shares shares() const {
-    const Shares own = traits_of(placement).shares;
-    if (own != Shares::given) return own;
-    switch (sharding) {
+    const PlacementTraits& own = traits_of(placement);
+    if (own.shares != Shares::given) return own.shares;
+    if (!sharding) return own.reach == Reach::pool ? Shares::dynamic : Shares::zigzag;
+    switch (*sharding) {
       case Sharding::contiguous:
         return Shares::contiguous;
       case Sharding::zigzag:

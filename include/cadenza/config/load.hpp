@@ -77,7 +77,6 @@ std::string_view word_of(AttentionKind kind);
 std::string_view word_of(Dtype dtype);
 std::string_view word_of(Recompute recompute);
 std::string_view word_of(Shard shard);
-std::string_view word_of(Sharding sharding);
 
 /// The whole experiment, defaults included, as YAML that parse_experiment reads back exactly.
 std::string to_yaml(const Experiment& experiment);

@@ -97,10 +97,13 @@ bool hands_keys_on(const config::Attention& attention) {
 }
 
 Plan plan_by_rule(const Workload& workload, const Homes& homes, const config::Attention& attention,
-                  std::vector<Assignment> assignments) {
-  return hands_keys_on(attention)
-             ? staged_plan(workload, homes, std::move(assignments), attention.block)
-             : assemble(workload, homes, std::move(assignments));
+                  const cost::Pool& pool, std::vector<Assignment> assignments) {
+  if (!hands_keys_on(attention)) return assemble(workload, homes, std::move(assignments));
+  std::vector<int> nodes;
+  for (Rank rank = 0; rank < workload.ranks; ++rank) {
+    nodes.push_back(pool.rates.node_of(pool.world_rank(rank)));
+  }
+  return staged_plan(workload, homes, std::move(assignments), attention.block, std::move(nodes));
 }
 
 }  // namespace
@@ -121,14 +124,14 @@ Plan cad(const Workload& workload, const config::Attention& attention, const cos
     refine_blocks(workload, attention.block, loads, residency, assignments);
   }
   if (!attention.split_keys)
-    return plan_by_rule(workload, homes, attention, std::move(assignments));
+    return plan_by_rule(workload, homes, attention, pool, std::move(assignments));
   coalesce(workload, assignments);
   tile_documents(workload, homes, attention.block, loads, residency, assignments);
   std::vector<Assignment> cut = assignments;
   const bool faster = cut_keys(workload, attention.block, loads, cut);
-  Plan plan = plan_by_rule(workload, homes, attention, std::move(assignments));
+  Plan plan = plan_by_rule(workload, homes, attention, pool, std::move(assignments));
   if (!faster) return plan;
-  Plan other = plan_by_rule(workload, homes, attention, std::move(cut));
+  Plan other = plan_by_rule(workload, homes, attention, pool, std::move(cut));
   const bool falls = predict(other, pool).predicted_seconds < predict(plan, pool).predicted_seconds;
   return falls ? other : plan;
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cadenza/base/at.hpp"
@@ -116,8 +117,9 @@ void assign(const Workload& workload, const Homes& homes, const Assignment& one,
 }
 
 std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
-                             const std::vector<Assignment>& assignments, std::int64_t block) {
-  RingBuilder builder(workload, {.by_document = true, .skips = true});
+                             const std::vector<Assignment>& assignments, std::int64_t block,
+                             std::vector<int> nodes) {
+  RingBuilder builder(workload, {.nodes = std::move(nodes), .by_document = true, .skips = true});
   std::map<std::vector<Rank>, Ring> rings = builder.rings_of_documents();
   std::vector<Assignment> straight;
   for (const Assignment& one : assignments) {
@@ -151,11 +153,11 @@ std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
 }  // namespace
 
 Plan staged_plan(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
-                 std::int64_t block) {
+                 std::int64_t block, std::vector<int> nodes) {
   coalesce(workload, assignments);
   Plan plan;
   plan.workload = workload;
-  plan.stages = stages_of(workload, homes, assignments, block);
+  plan.stages = stages_of(workload, homes, assignments, block, std::move(nodes));
   while (plan.stages.size() > 1 && is_empty(plan.stages.back())) plan.stages.pop_back();
   for (Stage& stage : plan.stages) sort_stage(stage);
   plan.merges = make_merges(workload, homes, plan.stages);

@@ -2,6 +2,7 @@
 #include "plan/placements/ring_builder.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -135,11 +136,26 @@ double RingBuilder::tokens_of(const Steps& keys) const {
   return tokens;
 }
 
+int RingBuilder::inner_ring_of(const Ring& ring) const {
+  if (shape_.nodes.empty())
+    return std::ssize(ring) % shape_.inner_ring == 0 ? shape_.inner_ring : 1;
+  int inner = 0, neighbours = 0;
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    ++neighbours;
+    const bool last = i + 1 == ring.size() ||
+                      shape_.nodes[at(ring[i].first)] != shape_.nodes[at(ring[i + 1].first)];
+    if (!last) continue;
+    inner = std::gcd(inner, neighbours);
+    neighbours = 0;
+  }
+  return inner;
+}
+
 void RingBuilder::add(Ring& ring) {
   for (Position& position : ring) position.all_keys = joined(position.keys);
   positions_ = static_cast<int>(ring.size());
   stages_.resize(std::max(stages_.size(), index(first_ + positions_ + 1)));
-  inner_ring_ = positions_ % shape_.inner_ring == 0 ? shape_.inner_ring : 1;
+  inner_ring_ = inner_ring_of(ring);
   Steps keys(index(positions_ * positions_));
   for (int own = 0; own < positions_; ++own) {
     for (int step = 0; step < positions_; ++step) {
@@ -200,7 +216,8 @@ void RingBuilder::move_past(const Ring& ring, const Steps& keys) {
     for (int step = 1; step < positions_; ++step) {
       std::vector<Home> rest = keys[index(step * positions_ + own)];
       for (int before = step - 1; before >= 0 && !rest.empty(); --before) {
-        const int from = (own - step + before + positions_) % positions_;
+        const int from =
+            this->before(source_of(own, step), -(before / inner_ring_), -(before % inner_ring_));
         const std::vector<Home>& held =
             before == 0 ? ring[index(from)].all_keys : keys[index(before * positions_ + from)];
         rest = rest_after(rest, held, [&](const Home& part) {

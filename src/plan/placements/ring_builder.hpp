@@ -16,8 +16,11 @@ namespace cadenza::plan {
 /// Divides a context group into ring positions of `head_parallel` ranks each: rank = position x
 /// head_parallel + slice. Every `inner_ring` positions form a node.
 struct RingShape {
-  int head_parallel = 1;     ///< divides the group and the heads
-  int inner_ring = 1;        ///< divides the number of positions; 1, or all of them: one flat ring
+  int head_parallel = 1;  ///< divides the group and the heads
+  int inner_ring = 1;     ///< divides the number of positions; 1, or all of them: one flat ring
+  /// By rank: its node. Where it is given, every ring has the largest inner rings of which each
+  /// lies on one node.
+  std::vector<int> nodes = {};
   bool by_document = false;  ///< a document's ring has only the positions that hold a part of it
   bool skips = false;  ///< keys may go from reader to reader, past positions that do not read them
 };
@@ -79,6 +82,7 @@ class RingBuilder {
   /// A position's keys by ring step: `keys[step * positions + position]`.
   using Steps = std::vector<std::vector<Home>>;
   double tokens_of(const Steps& keys) const;
+  int inner_ring_of(const Ring& ring) const;
   void pass_on(Steps& keys) const;
   void move_keys(const Ring& ring, const Steps& keys);
   void move_past(const Ring& ring, const Steps& keys);

@@ -127,7 +127,7 @@ class Draw {
     if (e.attention.kind == AttentionKind::xattention) {
       e.attention.sparse.threshold = 1 - unit() / 2;
     }
-    e.attention.sharding = any<Sharding>();
+    if (coin()) e.attention.sharding = any<Sharding>();
     e.attention.shard_unit = any<ShardUnit>();
     e.attention.head_parallel = integer(1, 4);
     e.attention.inner_ring = integer(1, 4);

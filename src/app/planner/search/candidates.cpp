@@ -19,7 +19,6 @@ using config::Overlap;
 using config::PlacementKind;
 using config::Recompute;
 using config::Shard;
-using config::Sharding;
 
 /// batch.longest where memory is short: a few percent slower than at 1.25, beyond which little is
 /// gained (docs/results/auto.md).
@@ -94,11 +93,6 @@ std::optional<PartKey> part_key(PlacementKind kind) {
   return std::nullopt;
 }
 
-/// Whether attention.sharding gives documents ranks of a context group by their cost.
-bool shares_by_cost(const config::Attention& a) {
-  return config::traits_of(a.placement).shares == config::Shares::given && a.shares_by_cost();
-}
-
 std::vector<PlacementKind> kinds(config::Reach reach) {
   std::vector<PlacementKind> found;
   for (std::size_t i = 0; i < config::kPlacements.size(); ++i) {
@@ -123,7 +117,6 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
   };
   std::vector<bool> pools = {given.mixed};
   if (given.open.mixed && given.servers > 0) pools = {false, true};
-  const bool by_degree = given.open.sharding && context > 1;
   std::vector<Overlap> overlaps = {given.overlap};
   if (given.overlap == Overlap::automatic) overlaps = {Overlap::none, Overlap::ping_pong};
   for (const PlacementKind kind : kinds(config::Reach::pool)) {
@@ -131,7 +124,6 @@ std::vector<config::Attention> placements(const config::Attention& given, std::i
       for (const Overlap overlap : overlaps) {
         config::Attention& one = add(kind);
         one.mixed = mixed;
-        if (by_degree) one.sharding = Sharding::dynamic;
         one.overlap = overlap;
       }
     }
@@ -267,7 +259,6 @@ std::string placement_text(const config::Attention& a) {
   std::string text(config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) text += fmt::format(" {}", a.*(key->value));
 
-  if (shares_by_cost(a)) text += fmt::format(" {}", config::word_of(a.sharding));
   if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
   return text;
 }
@@ -293,7 +284,6 @@ std::vector<std::string> settings(const Candidate& candidate) {
   set("parallel.shard", config::word_of(p.shard));
   set("attention.placement", config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) set(key->name, a.*(key->value));
-  if (shares_by_cost(a)) set("attention.sharding", config::word_of(a.sharding));
   if (a.servers > 0) set("attention.servers", a.servers);
   if (a.mixed) set("attention.mixed", a.mixed);
   set("attention.overlap", a.overlap == Overlap::ping_pong ? "ping_pong" : "none");

@@ -71,7 +71,7 @@ double Ratios::of_kind(const Group& group) const {
 
 Ratios::Kind Ratios::kind_of(const Group& group) {
   const config::Attention& a = group.arrangement.attention;
-  return {a.placement, a.sharding, a.overlap, group.arrangement.parallel.pipeline > 1};
+  return {a.placement, a.overlap, group.arrangement.parallel.pipeline > 1};
 }
 
 double work_of(const StepPlans& tick_plans, double operations) {

@@ -44,7 +44,7 @@ class Ratios {
   bool knows_layout_of(const Group& group) const { return of_families_.contains(group.family); }
 
  private:
-  using Kind = std::tuple<config::PlacementKind, config::Sharding, config::Overlap, bool>;
+  using Kind = std::tuple<config::PlacementKind, config::Overlap, bool>;
   double of_kind(const Group& group) const;
   static Kind kind_of(const Group& group);
   std::map<Kind, std::map<std::int64_t, double>> of_kinds_;  ///< by context

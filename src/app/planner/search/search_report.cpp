@@ -34,8 +34,8 @@ std::string bytes_text(std::int64_t bytes) {
 /// In its column.
 std::string short_text(const Candidate& candidate) {
   constexpr std::size_t kWidth = 14;
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kShorter = {
-      {{", longest", ""}, {"ping-pong", "pp"}, {"cad dynamic, pp", "cad dyn., pp"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kShorter = {
+      {{", longest", ""}, {"ping-pong", "pp"}}};
   std::string text = placement_text(candidate);
   for (const auto& [longer, shorter] : kShorter) {
     const std::size_t place = text.find(longer);
