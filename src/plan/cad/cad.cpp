@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -96,6 +97,10 @@ bool hands_keys_on(const config::Attention& attention) {
          attention.priority == config::Priority::resident;
 }
 
+/// How much less a layer must take for that nodes gather keys: they need memory for a node's keys
+/// at once, rings for those of a rank.
+constexpr double kWorthGathering = 0.97;
+
 Plan plan_by_rule(const Workload& workload, const Homes& homes, const config::Attention& attention,
                   const cost::Pool& pool, std::vector<Assignment> assignments) {
   if (!hands_keys_on(attention)) return assemble(workload, homes, std::move(assignments));
@@ -103,7 +108,16 @@ Plan plan_by_rule(const Workload& workload, const Homes& homes, const config::At
   for (Rank rank = 0; rank < workload.ranks; ++rank) {
     nodes.push_back(pool.rates.node_of(pool.world_rank(rank)));
   }
-  return staged_plan(workload, homes, std::move(assignments), attention.block, std::move(nodes));
+  const auto staged = [&](bool gathers) {
+    return staged_plan(workload, homes, assignments, attention.block, nodes, gathers);
+  };
+  Plan rings = staged(false);
+  const bool several = std::ranges::adjacent_find(nodes) != nodes.end() && nodes.back() > nodes[0];
+  if (!several || workload.context == 1) return rings;
+  Plan gathered = staged(true);
+  if (gathered.stages.size() == rings.stages.size()) return rings;
+  const auto seconds = [&](const Plan& plan) { return layer_seconds(std::span(&plan, 1), pool); };
+  return seconds(gathered) < kWorthGathering * seconds(rings) ? gathered : rings;
 }
 
 }  // namespace

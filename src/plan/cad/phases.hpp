@@ -58,8 +58,8 @@ bool cut_keys(const Workload& workload, std::int64_t block, Loads& loads,
 /// their ring has gone round, those of other servers at the end.
 /// @param block  tokens of a block of queries, where tasks at home are cut
 /// @param nodes  by rank: keys cross from node to node on all its ranks at once, then go round
-/// inside it
+/// inside it, or where they are gathered, to all its ranks
 Plan staged_plan(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
-                 std::int64_t block, std::vector<int> nodes);
+                 std::int64_t block, std::vector<int> nodes, bool gathers);
 
 }  // namespace cadenza::plan

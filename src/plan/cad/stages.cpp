@@ -118,8 +118,8 @@ void assign(const Workload& workload, const Homes& homes, const Assignment& one,
 
 std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
                              const std::vector<Assignment>& assignments, std::int64_t block,
-                             std::vector<int> nodes) {
-  RingBuilder builder(workload, {.nodes = std::move(nodes), .by_document = true, .skips = true});
+                             const RingShape& shape) {
+  RingBuilder builder(workload, shape);
   std::map<std::vector<Rank>, Ring> rings = builder.rings_of_documents();
   std::vector<Assignment> straight;
   for (const Assignment& one : assignments) {
@@ -131,18 +131,18 @@ std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
       assign(workload, homes, one, *server);
     }
   }
-  std::size_t largest = 1;
+  int of_rings = 1;
   for (auto& [members, ring] : rings) {
-    largest = std::max(largest, ring.size());
     if (ring.size() == 1) continue;
     for (Position& position : ring) unite(position.queries);
     builder.add(ring);
+    of_rings = std::max(of_rings, builder.last_stage());
   }
   std::vector<Stage> stages = builder.take();
   auto [local, remote, results] = straight_stages(workload, homes, straight);
   // The ring's results come before, also those of its last keys in the backward pass: results that
   // are there earlier must not wait for them.
-  const std::size_t last = largest + 1;
+  const std::size_t last = static_cast<std::size_t>(of_rings) + 1;
   stages.resize(std::max(stages.size(), last + 1));
   append(std::move(remote), stages[RingBuilder::kArrival]);
   append(std::move(results), stages[last]);
@@ -153,11 +153,13 @@ std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
 }  // namespace
 
 Plan staged_plan(const Workload& workload, const Homes& homes, std::vector<Assignment> assignments,
-                 std::int64_t block, std::vector<int> nodes) {
+                 std::int64_t block, std::vector<int> nodes, bool gathers) {
   coalesce(workload, assignments);
   Plan plan;
   plan.workload = workload;
-  plan.stages = stages_of(workload, homes, assignments, block, std::move(nodes));
+  const RingShape shape{
+      .nodes = std::move(nodes), .gathers = gathers, .by_document = true, .skips = true};
+  plan.stages = stages_of(workload, homes, assignments, block, shape);
   while (plan.stages.size() > 1 && is_empty(plan.stages.back())) plan.stages.pop_back();
   for (Stage& stage : plan.stages) sort_stage(stage);
   plan.merges = make_merges(workload, homes, plan.stages);

@@ -154,8 +154,8 @@ int RingBuilder::inner_ring_of(const Ring& ring) const {
 void RingBuilder::add(Ring& ring) {
   for (Position& position : ring) position.all_keys = joined(position.keys);
   positions_ = static_cast<int>(ring.size());
-  stages_.resize(std::max(stages_.size(), index(first_ + positions_ + 1)));
   inner_ring_ = inner_ring_of(ring);
+  stages_.resize(std::max(stages_.size(), index(last_stage() + 1)));
   Steps keys(index(positions_ * positions_));
   for (int own = 0; own < positions_; ++own) {
     for (int step = 0; step < positions_; ++step) {
@@ -187,8 +187,8 @@ void RingBuilder::pass_on(Steps& keys) const {
       std::vector<Home>& got = keys[index(step * positions_ + own)];
       unite(got);
       if (step == 0) continue;
-      const int before = step % inner_ring_ == 0 ? step - inner_ring_ : step - 1;
-      std::vector<Home>& held = keys[index(before * positions_ + neighbour_of(own, step))];
+      std::vector<Home>& held =
+          keys[index(step_before(step) * positions_ + neighbour_of(own, step))];
       held.insert(held.end(), got.begin(), got.end());
     }
   }
@@ -202,7 +202,8 @@ void RingBuilder::move_keys(const Ring& ring, const Steps& keys) {
         const Rank from = ring[index(neighbour_of(own, step))].first + slice;
         for (const Home& row : ring[index(source_of(own, step))].keys) {
           for_each_common(row, keys[index(step * positions_ + own)], [&](const Home& part) {
-            add_keys(stage_of(step), from, ring[index(own)].first + slice, part, slice);
+            add_keys(stages_[index(stage_of(step))], from, ring[index(own)].first + slice, part,
+                     slice);
           });
         }
       }
@@ -216,12 +217,14 @@ void RingBuilder::move_past(const Ring& ring, const Steps& keys) {
     for (int step = 1; step < positions_; ++step) {
       std::vector<Home> rest = keys[index(step * positions_ + own)];
       for (int before = step - 1; before >= 0 && !rest.empty(); --before) {
+        if (stage_of(before) == stage_of(step)) continue;  // it comes at the same time
         const int from =
             this->before(source_of(own, step), -(before / inner_ring_), -(before % inner_ring_));
         const std::vector<Home>& held =
             before == 0 ? ring[index(from)].all_keys : keys[index(before * positions_ + from)];
         rest = rest_after(rest, held, [&](const Home& part) {
-          add_keys(stage_of(step), ring[index(from)].first, ring[index(own)].first, part, 0);
+          add_keys(stages_[index(stage_of(step))], ring[index(from)].first, ring[index(own)].first,
+                   part, 0);
         });
       }
     }
@@ -239,15 +242,25 @@ int RingBuilder::source_of(int position, int step) const {
   return before(position, step / inner_ring_, step % inner_ring_);
 }
 int RingBuilder::neighbour_of(int position, int step) const {
-  return step % inner_ring_ == 0 ? before(position, 1, 0) : before(position, 0, 1);
+  if (step % inner_ring_ == 0) return before(position, 1, 0);
+  return before(position, 0, gathers() ? step % inner_ring_ : 1);
+}
+/// The step at which that neighbour has the keys.
+int RingBuilder::step_before(int step) const {
+  if (step % inner_ring_ == 0) return step - inner_ring_;
+  return gathers() ? step - step % inner_ring_ : step - 1;
 }
 
 Range RingBuilder::heads(int slice) const {
   const std::int64_t each = workload_.shape.heads / slices_;
   return {slice * each, (slice + 1) * each};
 }
-Stage& RingBuilder::stage_of(int step) {
-  return stages_[index(first_ + step)];
+int RingBuilder::stage_of(int step) const {
+  if (!gathers()) return first_ + step;
+  return first_ + step / inner_ring_ + (step % inner_ring_ == 0 ? 0 : 1);
+}
+int RingBuilder::last_stage() const {
+  return stage_of(positions_ - 1) + 1;
 }
 
 /// Moves Q, K and V of a position to the rank of a head slice, or Q of guests to their server,
@@ -255,7 +268,7 @@ Stage& RingBuilder::stage_of(int step) {
 /// @param keys  those of the position that some position reads
 void RingBuilder::gather_slice(const Position& position, const std::vector<Home>& keys, Rank to,
                                int slice) {
-  Stage& results = slices_ > 1 ? stages_.back() : stage_of(positions_);
+  Stage& results = slices_ > 1 ? stages_.back() : stages_[index(last_stage())];
   for (const Home& row : position.queries) {
     if (row.rank == to) continue;
     add_move(stages_[kArrival], row.rank, to, Tensor::q, row, slice);
@@ -277,7 +290,7 @@ std::vector<Home> RingBuilder::add_tasks(const Position& own, const Position& so
                                          int step) {
   std::vector<Home> keys;
   for (const Queries& q : own.work) {
-    Stage& stage = stage_of(q.guest ? std::max(step, 1) : step);
+    Stage& stage = stages_[index(std::max(stage_of(step), q.guest ? first_ + 1 : 0))];
     auto k = std::partition_point(source.all_keys.begin(), source.all_keys.end(),
                                   [&](const Home& row) { return row.document < q.document; });
     for (; k != source.all_keys.end() && k->document == q.document; ++k) {

@@ -21,6 +21,7 @@ struct RingShape {
   /// By rank: its node. Where it is given, every ring has the largest inner rings of which each
   /// lies on one node.
   std::vector<int> nodes = {};
+  bool gathers = false;      ///< keys go to all ranks of a node at once, a stage for every node
   bool by_document = false;  ///< a document's ring has only the positions that hold a part of it
   bool skips = false;  ///< keys may go from reader to reader, past positions that do not read them
 };
@@ -52,7 +53,9 @@ using Ring = std::vector<Position>;
 /// the position that compute their heads; in the last stage O and LSE return. Ring: with P =
 /// inner_ring, at ring step t a rank has the keys of the position that is t mod P places and t / P
 /// nodes before its own. They come from the previous position of the node or, where t is a multiple
-/// of P, from the same place on the previous node, which had them one step (P steps) earlier. A key
+/// of P, from the same place on the previous node, which had them one step (P steps) earlier. Where
+/// nodes gather, a stage has all of a node's keys: steps n P + 1 ... n P + P - 1 are one stage,
+/// with keys that come from the positions which had them at step n P, one stage earlier. A key
 /// moves on only as far as the last position that reads it. Where keys may skip positions, they do
 /// in rings in which that saves much (narrow masks); elsewhere every position sends as much as
 /// others. Rings by document run at the same time; where inner_ring does not divide one, it is
@@ -72,6 +75,8 @@ class RingBuilder {
   std::vector<Rank> members_of(std::span<const Home> of_document) const;
 
   void add(Ring& ring);
+  /// Of the last ring: the stage after its last tasks, in which results return.
+  int last_stage() const;
 
   /// The stages, some perhaps empty.
   std::vector<Stage> take() { return std::move(stages_); }
@@ -89,8 +94,10 @@ class RingBuilder {
   int before(int position, int nodes, int places) const;
   int source_of(int position, int step) const;
   int neighbour_of(int position, int step) const;
+  int step_before(int step) const;
   Range heads(int slice) const;
-  Stage& stage_of(int step);
+  bool gathers() const { return shape_.gathers && inner_ring_ > 1 && inner_ring_ < positions_; }
+  int stage_of(int step) const;
   void gather_slice(const Position& position, const std::vector<Home>& keys, Rank to, int slice);
   std::vector<Home> add_tasks(const Position& own, const Position& source, Rank first, int step);
   void add_keys(Stage& stage, Rank from, Rank to, const Home& row, int slice) const;

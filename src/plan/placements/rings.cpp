@@ -40,7 +40,7 @@ Plan ring(const Workload& workload, std::int64_t inner_ring, bool by_document) {
          "attention.inner_ring: found {}; valid: a divisor of parallel.context = {}", inner_ring,
          workload.context);
   }
-  return ring_plan(workload, {1, static_cast<int>(inner_ring), {}, by_document});
+  return ring_plan(workload, {.inner_ring = static_cast<int>(inner_ring), .by_document = by_document});
 }
 
 // Placement `ulysses` (DeepSpeed-Ulysses, arXiv 2309.14509): every rank of the context group
@@ -69,7 +69,7 @@ Plan ulysses_ring(const Workload& workload, std::int64_t head_parallel, bool by_
          head_parallel, workload.context, workload.shape.heads);
   }
   const int slices = static_cast<int>(head_parallel);
-  return ring_plan(workload, {slices, workload.context / slices, {}, by_document});
+  return ring_plan(workload, {.head_parallel = slices, .by_document = by_document});
 }
 
 }  // namespace cadenza::plan

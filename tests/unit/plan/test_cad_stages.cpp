@@ -5,6 +5,7 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "cadenza/base/at.hpp"
 #include "cadenza/plan/predict.hpp"
@@ -69,6 +70,68 @@ TEST(CadStages, KeysSkipThoseThatDoNotReadThem) {
   expect_valid(plan);
   EXPECT_EQ(test::total_bytes(plan), test::total_bytes(all_gather(w, config::Gather::seen)));
   EXPECT_LT(test::total_bytes(plan), 0.7 * test::total_bytes(ring(w)));
+}
+
+/// Nodes of `per_node` ranks, on which a stage with tasks costs at least `launch_seconds`.
+cost::Pool nodes_of(int per_node, double launch_seconds) {
+  config::Machine machine;
+  machine.ranks_per_node = per_node;
+  machine.attention.launch_seconds = launch_seconds;
+  return {cost::Rates(machine, {}, 8), {}};
+}
+
+/// By stage: the ranks that send keys to another node of `per_node` ranks.
+std::vector<std::set<Rank>> crossing(const Plan& plan, int per_node) {
+  std::vector<std::set<Rank>> ranks;
+  for (const Stage& stage : plan.stages) {
+    std::set<Rank>& of_stage = ranks.emplace_back();
+    for (const Move& move : stage.moves) {
+      if (move.from / per_node != move.to / per_node) of_stage.insert(move.from);
+    }
+  }
+  return ranks;
+}
+
+TEST(CadStages, KeysCrossNodesOnAllTheirRanksAtOnce) {
+  const int ranks = 8, per_node = 4;
+  const Workload w =
+      test::group_workload(test::experiment(config::PlacementKind::cad, ranks), {{8192}});
+  const Plan plan = cad(w, options(128, 0.1), nodes_of(per_node, 0));
+  expect_valid(plan);
+  const std::vector<std::set<Rank>> sent = crossing(plan, per_node);
+  ASSERT_EQ(sent.size(), std::size_t{ranks});
+  for (std::size_t stage = 0; stage < sent.size(); ++stage) {
+    EXPECT_EQ(sent[stage].size(), stage == per_node ? std::size_t{ranks} : 0) << stage;
+  }
+  EXPECT_EQ(test::total_bytes(plan), test::total_bytes(ring(w, per_node)));
+}
+
+TEST(CadStages, InnerRingsLieOnNodesOfUnequalParts) {
+  // Six ranks on nodes of four: of a ring of six, neighbours in pairs are on one node.
+  const Workload w =
+      test::group_workload(test::experiment(config::PlacementKind::cad, 6), {{6144}});
+  const Plan plan = cad(w, options(128, 0.1), nodes_of(4, 0));
+  expect_valid(plan);
+  EXPECT_EQ(test::total_bytes(plan), test::total_bytes(ring(w, 2)));
+}
+
+TEST(CadStages, NodesGatherKeysWhereStagesAreCostly) {
+  const int ranks = 8, per_node = 2, nodes = ranks / per_node;
+  const Workload w =
+      test::group_workload(test::experiment(config::PlacementKind::cad, ranks), {{8192}});
+  const Plan rings = cad(w, options(128, 0.1), nodes_of(per_node, 0));
+  const Plan plan = cad(w, options(128, 0.1), nodes_of(per_node, 1));
+  expect_valid(plan);
+  EXPECT_EQ(rings.stages.size(), std::size_t{ranks});
+  ASSERT_EQ(plan.stages.size(), std::size_t{nodes + 1});
+  EXPECT_EQ(test::total_bytes(plan), test::total_bytes(rings));
+  const std::vector<std::set<Rank>> sent = crossing(plan, per_node);
+  for (int stage = 0; stage <= nodes; ++stage) {
+    const bool crosses = stage > 0 && stage < nodes;
+    EXPECT_EQ(sent[at(stage)].size(), crosses ? std::size_t{ranks} : 0) << stage;
+  }
+  EXPECT_EQ(cad(w, options(128, 0.1), nodes_of(ranks, 1)).stages.size(), std::size_t{ranks})
+      << "one node: a rank's memory is for the keys of some ranks, not of all";
 }
 
 TEST(CadStages, DistCAsRulesSendAllRowsStraight) {
@@ -144,6 +207,10 @@ Workload groups_by_degree(test::Draw& draw) {
   config::Experiment e = test::experiment(config::PlacementKind::cad, draw.between(2, 6));
   e.attention.sharding = config::Sharding::dynamic;
   e.batch.longest = draw.of(std::vector<double>{1, 1.25, 3});
+  if (draw.between(0, 2) == 0) {
+    e.attention.kind = config::AttentionKind::window;
+    e.attention.window = draw.between(1, 600);
+  }
   std::vector<std::vector<std::int64_t>> lengths(static_cast<std::size_t>(draw.between(1, 4)));
   for (std::vector<std::int64_t>& group : lengths) {
     for (std::int64_t n = draw.between(1, 6); n > 0; --n) {
@@ -166,7 +233,8 @@ TEST(CadStages, AnyOtherWorkGivesValidPlans) {
     if (draw.between(0, 1) == 0) {
       for (Rank rank = 0; rank < w.ranks; ++rank) w.capacities.push_back(draw.between(20, 200));
     }
-    cost::Pool pool = cost::nominal_pool(w.shape.head_dim);
+    cost::Pool pool =
+        nodes_of(static_cast<int>(draw.between(1, 4)), draw.of(std::vector<double>{0, 1e-4, 1}));
     pool.forward_seconds = draw.of(std::vector<double>{1e-9, 1e-7, 1e-5, 1e-3});
     const config::Attention attention =
         options(draw.between(1, 64), draw.of(std::vector<double>{0, 0.1, 4, 1e4}));

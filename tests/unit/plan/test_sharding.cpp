@@ -233,7 +233,7 @@ TEST(Sharding, StagesShareAMicrobatchAlike) {
 }
 
 TEST(Sharding, PredictionChoosesTheUnit) {
-  config::Experiment e = experiment(PlacementKind::cad, 4);
+  config::Experiment e = experiment(PlacementKind::all_gather, 4);
   const auto homes = [&](config::ShardUnit unit, const std::vector<std::int64_t>& lengths) {
     e.attention.shard_unit = unit;
     return group_workload(e, {lengths}).homes;
@@ -273,6 +273,7 @@ TEST(Halves, AreTheSameTokensInTwoParts) {
     for (auto& lengths : groups) {
       for (std::int64_t n = draw.between(0, 6); n > 0; --n) lengths.push_back(draw.between(1, 90));
     }
+    e.attention.sharding = config::Sharding::zigzag;
     const bool shared = draw.between(0, 1) == 0;
     if (shared) e.attention.overlap = config::Overlap::ping_pong;
     const Workload whole = group_workload(e, groups);
