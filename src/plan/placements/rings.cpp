@@ -40,7 +40,8 @@ Plan ring(const Workload& workload, std::int64_t inner_ring, bool by_document) {
          "attention.inner_ring: found {}; valid: a divisor of parallel.context = {}", inner_ring,
          workload.context);
   }
-  return ring_plan(workload, {.inner_ring = static_cast<int>(inner_ring), .by_document = by_document});
+  return ring_plan(workload,
+                   {.inner_ring = static_cast<int>(inner_ring), .by_document = by_document});
 }
 
 // Placement `ulysses` (DeepSpeed-Ulysses, arXiv 2309.14509): every rank of the context group
