@@ -117,8 +117,8 @@ class KernelWork final : public Work {
     for (int layer = layers() - 1; layer >= 0; --layer) {
       llama_.attention_outputs_gradient(0, layer, rows_);
       const model::AttentionBuffers<Real> buffers = llama_.attention_buffers(0, layer);
-      attention::delta<Real>(buffers.out, buffers.dout, rows_.size(), shape_.heads, shape_.head_dim,
-                             buffers.delta);
+      attention::delta<Real>(buffers.kept, buffers.dout, rows_.size(), shape_.heads,
+                             shape_.head_dim, buffers.delta);
       kernels::attention_backward(shape_, rotary_, attention_of(layer));
       llama_.attention_inputs_gradient(0, layer, rows_);
     }

@@ -76,19 +76,19 @@ struct Merge {
   }
 };
 
-template <typename Real>
+template <typename Real, typename Out>
 struct Delta {
   using Sum = Accumulator<Real>;
-  const Sum* out;
+  const Out* out;
   const Real* dout;
   Sum* delta;
   int head_dim;
   template <typename Lanes>
   KOKKOS_FUNCTION void operator()(const Lanes& lanes, std::int64_t i) const {
-    const Sum* left = out + i * head_dim;
+    const Out* left = out + i * head_dim;
     const Real* right = dout + i * head_dim;
-    const Sum sum =
-        sum_elements<Sum>(lanes, head_dim, [=](const int d) { return left[d] * widen(right[d]); });
+    const Sum sum = sum_elements<Sum>(
+        lanes, head_dim, [=](const int d) { return widen(left[d]) * widen(right[d]); });
     write_once(lanes, sum, delta + i);
   }
 };
@@ -207,10 +207,10 @@ void merge_partial(Real* out, Real* lse, const HeadSlice& slice, const Real* par
             Merge<Real, SomeHeads>{out, lse, part_out, part_lse, head_dim, SomeHeads(slice)});
 }
 
-template <typename Real>
-void delta(const Accumulator<Real>* out, const Real* dout, std::int64_t rows, int heads,
-           int head_dim, Accumulator<Real>* delta) {
-  for_heads("attention_delta", rows * heads, Delta<Real>{out, dout, delta, head_dim});
+template <typename Real, typename Out>
+void delta(const Out* out, const Real* dout, std::int64_t rows, int heads, int head_dim,
+           Accumulator<Real>* delta) {
+  for_heads("attention_delta", rows * heads, Delta<Real, Out>{out, dout, delta, head_dim});
 }
 
 template <typename Sum>
@@ -276,17 +276,23 @@ CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 #undef CADENZA_INSTANTIATE
 
-#define CADENZA_INSTANTIATE(Real)                                                          \
-  template void delta<Real>(const Accumulator<Real>*, const Real*, std::int64_t, int, int, \
-                            Accumulator<Real>*);                                           \
-  template void rotate_keys<Real>(const kernels::RotaryTable<Accumulator<Real>>&, Real*,   \
-                                  const Array<std::int32_t>&, std::int64_t, int, int);     \
-  template void join_gradients<Real>(                                                      \
-      const kernels::RotaryTable<Accumulator<Real>>&, const AttentionShape&,               \
+#define CADENZA_INSTANTIATE(Real)                                                        \
+  template void rotate_keys<Real>(const kernels::RotaryTable<Accumulator<Real>>&, Real*, \
+                                  const Array<std::int32_t>&, std::int64_t, int, int);   \
+  template void join_gradients<Real>(                                                    \
+      const kernels::RotaryTable<Accumulator<Real>>&, const AttentionShape&,             \
       const InputGradients<Accumulator<Real>>&, const Array<std::int32_t>&, std::int64_t, Real*);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
+
+#define CADENZA_INSTANTIATE(Real, Out) \
+  template void delta<Real>(const Out*, const Real*, std::int64_t, int, int, Accumulator<Real>*);
+CADENZA_INSTANTIATE(float, float)
+CADENZA_INSTANTIATE(double, double)
+CADENZA_INSTANTIATE(bfloat16, float)
+CADENZA_INSTANTIATE(bfloat16, bfloat16)
 #undef CADENZA_INSTANTIATE
 
 }  // namespace cadenza::attention

@@ -265,6 +265,8 @@ const Belonging kBelongings[] = {
     {CADENZA_KEY(parallel.shard),
      CADENZA_USED(e.parallel.data* e.parallel.context > 1 || is_automatic(e)),
      CADENZA_CHOICE(parallel.data), "parallel.data or parallel.context above 1"},
+    {CADENZA_KEY(run.residual), CADENZA_USED(e.run.dtype == Dtype::bfloat16),
+     CADENZA_CHOICE(run.dtype), "run.dtype bfloat16"},
     {CADENZA_KEY(parallel.tensor_sums), CADENZA_USED(e.parallel.tensor > 1 || is_automatic(e)),
      CADENZA_CHOICE(parallel.tensor), "parallel.tensor above 1"},
 

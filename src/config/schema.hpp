@@ -257,6 +257,7 @@ void describe(Visitor& visit, Run& run) {
   visit.key("share_device", run.share_device);
   visit.key("transport", run.transport);
   visit.key("dtype", run.dtype);
+  visit.key("residual", run.residual);
   visit.key("recompute", run.recompute, or_auto(run.recompute_open));
   visit.key("memory", run.memory, kBytes);
   visit.key("timeout", run.timeout, Numbers{0.0, 1e6});

@@ -54,7 +54,7 @@ template <>
 inline constexpr auto kWords<PipelineSchedule> =
     std::to_array<std::string_view>({"auto", "1f1b", "interleaved", "phase_aligned"});
 template <>
-inline constexpr auto kWords<Travels> = std::to_array<std::string_view>({"sums", "stored"});
+inline constexpr auto kWords<Precision> = std::to_array<std::string_view>({"sums", "stored"});
 template <>
 inline constexpr auto kWords<AttentionKernels> = std::to_array<std::string_view>({"table",
                                                                                   "fastest"});

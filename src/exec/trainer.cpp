@@ -63,14 +63,12 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
     places_.resize(static_cast<std::size_t>(buffers_));
     llama_.reset();
     const std::int64_t room = std::max(rows, usual_rows(experiment_));
-    llama_.emplace(
-        experiment_.model, part_,
-        model::Capacity{room, buffers_, experiment_.run.device, experiment_.parallel.tensor_sums},
-        experiment_.run.recompute, rotary_, parameters_, layout_.tensor() > 1 ? &tensor_ : nullptr,
-        ledger_);
+    llama_.emplace(experiment_.model, part_, model::capacity_for(experiment_, room, buffers_),
+                   experiment_.run.recompute, rotary_, parameters_,
+                   layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
   }
   llama_->reserve(rows);
-  streams_.reserve(llama_->boundary_elements({0, std::max(rows, usual_rows(experiment_))}));
+  streams_.reserve(llama_->boundary_bytes({0, std::max(rows, usual_rows(experiment_))}));
   if (!experiment_.run.evaluates) {
     tracer_.time(OtherEvent::zero_gradients, {},
                  [&] { zero_elements(parameters_.gradients.data(), parameters_.table.elements); });
@@ -104,7 +102,7 @@ void Trainer<Real>::run(const Instruction& instruction, const program::StepPlan&
         }},
        {Operation::post_receive,
         [](Trainer& t, const Call& c) {
-          t.streams_.post_receive(c.instruction, t.llama_->boundary_elements(c.all()));
+          t.streams_.post_receive(c.instruction, t.llama_->boundary_bytes(c.all()));
         }},
        {Operation::receive, [](Trainer& t, const Call& c) { t.receive(c.instruction, c.all()); }},
        {Operation::send, [](Trainer& t, const Call& c) { t.send(c.instruction, c.all()); }},
@@ -181,7 +179,7 @@ void Trainer<Real>::run_layer(const Instruction& instruction, Range rows) {
 
 template <typename Real>
 void Trainer<Real>::send(const Instruction& instruction, Range rows) {
-  streams_.send(instruction, llama_->boundary_elements(rows), [&](Sum* to) {
+  streams_.send(instruction, llama_->boundary_bytes(rows), [&](std::byte* to) {
     if (rows.empty()) return;
     instruction.pass == Pass::forward ? llama_->output(instruction.buffer, rows, to)
                                       : llama_->gradient(rows, to);
@@ -190,7 +188,7 @@ void Trainer<Real>::send(const Instruction& instruction, Range rows) {
 
 template <typename Real>
 void Trainer<Real>::receive(const Instruction& instruction, Range rows) {
-  streams_.receive(instruction, llama_->boundary_elements(rows), [&](const Sum* from) {
+  streams_.receive(instruction, llama_->boundary_bytes(rows), [&](const std::byte* from) {
     if (rows.empty()) return;
     instruction.pass == Pass::forward ? llama_->set_input(instruction.buffer, rows, from)
                                       : llama_->set_gradient(rows, from);

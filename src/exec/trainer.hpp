@@ -106,7 +106,7 @@ class Trainer {
   TensorCollectives<Sum> tensor_;
   std::optional<model::Llama<Real>> llama_;
   GradientReducer<Real> gradients_;
-  PipelineP2p<Sum> streams_;
+  PipelineP2p streams_;
   model::TokenBatch batch_;
   std::vector<RowPlaces> places_;  ///< of the microbatch in each buffer
   int buffers_ = 0;

@@ -19,9 +19,10 @@ std::int64_t columns_per_item(std::int64_t width) {
 }
 
 /// Adds the gradients of some columns of one token.
-template <typename Sum>
+template <typename In>
 struct EmbedGradient {
-  const Sum* dx;
+  using Sum = Accumulator<In>;
+  const In* dx;
   TokenRuns runs;
   Range rows;
   Range vocab;
@@ -43,16 +44,16 @@ struct EmbedGradient {
   KOKKOS_FUNCTION void add_column(std::int64_t run, std::int64_t c) const {
     Sum* to = row_of_table(run) + c;
     Sum sum = *to;  // in a register, so that rows can be read before earlier ones are added
-    for_each_row(run, [&](const Sum* from) { sum += from[c]; });
+    for_each_row(run, [&](const In* from) { sum += widen(from[c]); });
     *to = sum;
   }
 
   KOKKOS_FUNCTION void add_columns(std::int64_t run, std::int64_t first) const {
     const std::int64_t last = first + columns < width ? first + columns : width;
     Sum* to = row_of_table(run);
-    for_each_row(run, [=](const Sum* from) {
+    for_each_row(run, [=](const In* from) {
       CADENZA_SIMD()
-      for (std::int64_t c = first; c < last; ++c) to[c] += from[c];
+      for (std::int64_t c = first; c < last; ++c) to[c] += widen(from[c]);
     });
   }
 
@@ -104,14 +105,14 @@ void embed(const Real* table, Range vocab, const std::int32_t* tokens, std::int6
       });
 }
 
-template <typename Sum>
-void embed_gradient(const Sum* dx, const TokenRuns& runs, Range rows, Range vocab,
-                    std::int64_t width, Sum* dtable) {
+template <typename In>
+void embed_gradient(const In* dx, const TokenRuns& runs, Range rows, Range vocab,
+                    std::int64_t width, Accumulator<In>* dtable) {
   const std::int64_t columns = columns_per_item(width);
   const std::int64_t items = (width + columns - 1) / columns;
   launch("embed_gradient",
          Kokkos::RangePolicy<Device, Kokkos::IndexType<std::int64_t>>(0, runs.count * items),
-         EmbedGradient<Sum>{dx, runs, rows, vocab, width, columns, items, dtable});
+         EmbedGradient<In>{dx, runs, rows, vocab, width, columns, items, dtable});
 }
 
 #define CADENZA_INSTANTIATE(Real, Out) \
@@ -121,7 +122,13 @@ CADENZA_INSTANTIATE(double, double)
 CADENZA_INSTANTIATE(bfloat16, float)
 CADENZA_INSTANTIATE(bfloat16, bfloat16)
 #undef CADENZA_INSTANTIATE
-template void embed_gradient(const float*, const TokenRuns&, Range, Range, std::int64_t, float*);
-template void embed_gradient(const double*, const TokenRuns&, Range, Range, std::int64_t, double*);
+
+#define CADENZA_INSTANTIATE(In)                                                         \
+  template void embed_gradient(const In*, const TokenRuns&, Range, Range, std::int64_t, \
+                               Accumulator<In>*);
+CADENZA_INSTANTIATE(float)
+CADENZA_INSTANTIATE(double)
+CADENZA_INSTANTIATE(bfloat16)
+#undef CADENZA_INSTANTIATE
 
 }  // namespace cadenza::model

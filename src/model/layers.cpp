@@ -28,10 +28,11 @@ void copy(const Sum* from, std::int64_t count, Sum* to) {
       "copy", count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = from[i]; });
 }
 
-template <typename Sum>
-void add(const Sum* a, const Sum* b, std::int64_t count, Sum* to) {
+template <typename T>
+void add(const T* a, const T* b, std::int64_t count, T* to) {
   for_elements(
-      "add", count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = a[i] + b[i]; });
+      "add", count,
+      KOKKOS_LAMBDA(const std::int64_t i) { narrow(widen(a[i]) + widen(b[i]), to[i]); });
 }
 
 template <typename Sum>
@@ -46,28 +47,68 @@ double sum_of_squares(const Sum* values, std::int64_t count) {
       });
 }
 
-template <typename Part>
-void sum_parts(const ShardParts<Part>& parts, std::int64_t rows, std::int64_t width,
-               Accumulator<Part>* sum) {
-  for_rows(
-      "sum_parts", rows, KOKKOS_LAMBDA(const Team& team, const std::int64_t row) {
-        Accumulator<Part>* to = sum + row * width;
-        for (int rank = 0; rank < parts.ranks; ++rank) {
-          const Part* from = parts.of(rank, rows * width) + row * width;
-          if (rank == 0) {
-            for_columns(team, width, [=](const std::int64_t c) { to[c] = widen(from[c]); });
-          } else {
-            for_columns(team, width, [=](const std::int64_t c) { to[c] += widen(from[c]); });
-          }
-        }
-      });
+namespace {
+
+/// Columns that are added before the sum is stored.
+constexpr std::int64_t kSummedColumns = 64;
+
+template <typename Part, typename Out>
+struct SumParts {
+  using Sum = Accumulator<Part>;
+  ShardParts<Part> parts;
+  std::int64_t rows;
+  std::int64_t width;
+  Out* sum;
+
+  KOKKOS_FUNCTION void operator()(const Team& team, std::int64_t row) const {
+    if constexpr (kDeviceIsCuda) {
+      for_columns(team, width, [=, this](const std::int64_t c) { add_column(row * width + c); });
+    } else {
+      for (std::int64_t c = 0; c < width; c += kSummedColumns) {
+        const std::int64_t left = width - c;
+        add_columns(team, row * width + c, left < kSummedColumns ? left : kSummedColumns);
+      }
+    }
+  }
+
+  KOKKOS_FUNCTION void add_column(std::int64_t element) const {
+    Sum total = widen(parts.of(0, rows * width)[element]);
+    for (int rank = 1; rank < parts.ranks; ++rank) {
+      total += widen(parts.of(rank, rows * width)[element]);
+    }
+    narrow(total, sum[element]);
+  }
+
+  KOKKOS_FUNCTION void add_columns(const Team& team, std::int64_t first, std::int64_t count) const {
+    Sum block[kSummedColumns];
+    Sum* const sums = block;
+    for (int rank = 0; rank < parts.ranks; ++rank) {
+      const Part* from = parts.of(rank, rows * width) + first;
+      if (rank == 0) {
+        for_columns(team, count, [=](const std::int64_t c) { sums[c] = widen(from[c]); });
+      } else {
+        for_columns(team, count, [=](const std::int64_t c) { sums[c] += widen(from[c]); });
+      }
+    }
+    Out* to = sum + first;
+    for_columns(team, count, [=](const std::int64_t c) { narrow(sums[c], to[c]); });
+  }
+};
+
+}  // namespace
+
+template <typename Part, typename Out>
+void sum_parts(const ShardParts<Part>& parts, std::int64_t rows, std::int64_t width, Out* sum) {
+  for_rows("sum_parts", rows, SumParts<Part, Out>{parts, rows, width, sum});
 }
 
-#define CADENZA_INSTANTIATE(Part) \
-  template void sum_parts(const ShardParts<Part>&, std::int64_t, std::int64_t, Accumulator<Part>*);
-CADENZA_INSTANTIATE(float)
-CADENZA_INSTANTIATE(double)
-CADENZA_INSTANTIATE(bfloat16)
+#define CADENZA_INSTANTIATE(Part, Out) \
+  template void sum_parts(const ShardParts<Part>&, std::int64_t, std::int64_t, Out*);
+CADENZA_INSTANTIATE(float, float)
+CADENZA_INSTANTIATE(double, double)
+CADENZA_INSTANTIATE(bfloat16, float)
+CADENZA_INSTANTIATE(bfloat16, bfloat16)
+CADENZA_INSTANTIATE(float, bfloat16)
 #undef CADENZA_INSTANTIATE
 
 #define CADENZA_INSTANTIATE(Sum)                                 \
@@ -80,6 +121,7 @@ CADENZA_INSTANTIATE(double)
 #undef CADENZA_INSTANTIATE
 template void round(const float*, std::int64_t, bfloat16*);
 template void copy(const bfloat16*, std::int64_t, bfloat16*);
+template void add(const bfloat16*, const bfloat16*, std::int64_t, bfloat16*);
 
 template <typename Real>
 void swiglu(const Real* gate_up, std::int64_t rows, std::int64_t width, Real* out) {

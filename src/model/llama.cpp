@@ -62,8 +62,24 @@ void Llama<Real>::set_batch(int buffer, int chunk, const TokenBatch& batch) {
 template <typename Real>
 AttentionBuffers<Real> Llama<Real>::attention_buffers(int buffer, int layer) {
   const LayerActivations<Real>& l = activations(buffer, layer);
-  return {l.q.data(),        l.k.data(),         l.v.data(),      l.out.data(),    l.lse.data(),
-          work_.dout.data(), work_.delta.data(), work_.dq.data(), work_.dk.data(), work_.dv.data()};
+  return {l.q.data(),      l.k.data(),        l.v.data(),         merged(l),
+          l.lse.data(),    work_.dout.data(), work_.delta.data(), work_.dq.data(),
+          work_.dk.data(), work_.dv.data(),   l.out.data()};
+}
+
+template <typename Real>
+Accumulator<Real>* Llama<Real>::merged(const LayerActivations<Real>& layer) {
+  if constexpr (std::is_same_v<Real, Sum>) {
+    return layer.out.data();
+  } else {
+    return work_.merged.data();
+  }
+}
+
+template <typename Real>
+const Real* Llama<Real>::keep_out(const LayerActivations<Real>& layer, const Span& rows) {
+  const std::int64_t first = rows.begin * shape_.queries;
+  return as_real(merged(layer) + first, rows.count * shape_.queries, layer.out.data() + first);
 }
 
 template <typename Real>
@@ -72,10 +88,16 @@ typename Llama<Real>::Span Llama<Real>::span(Range rows) const {
 }
 
 template <typename Real>
-Accumulator<Real>* Llama<Real>::stream_after(int buffer, int layer) {
+Residual<Real> Llama<Real>::stream_after(int buffer, int layer, const Span& rows) {
   ActivationBuffer<Real>& of = activations(buffer);
   const int next = in_chunk(layer) + 1;
-  return next < of.chunk_layers ? of.layers[at(next)].input.data() : of.last.data();
+  return held(next < of.chunk_layers ? of.layers[at(next)].input : of.last, rows);
+}
+
+template <typename Real>
+Real* Llama<Real>::rounded(const Span& rows) {
+  if (work_.rounded.size() == 0) return held(work_.dx, rows).template as<Real>();
+  return work_.rounded.data() + rows.row * shape_.width;
 }
 
 template <typename Real>
@@ -88,15 +110,15 @@ int Llama<Real>::in_chunk(int layer) const {
 }
 
 template <typename Real>
-const Accumulator<Real>* Llama<Real>::residual(int buffer, std::int64_t in_chunk,
-                                               const Span& rows) {
+Residual<Real> Llama<Real>::residual(int buffer, std::int64_t in_chunk, const Span& rows) {
   if (in_chunk == 0) return nullptr;
-  return activations(buffer).layers[at(in_chunk - 1)].middle.data() + rows.row * shape_.width;
+  return held(activations(buffer).layers[at(in_chunk - 1)].middle, rows);
 }
 
 template <typename Real>
-const Accumulator<Real>* Llama<Real>::last_residual(int buffer, const Span& rows) {
-  return keeps_layers() ? residual(buffer, activations(buffer).chunk_layers, rows) : nullptr;
+Residual<Real> Llama<Real>::last_residual(int buffer, const Span& rows) {
+  if (!keeps_layers()) return nullptr;
+  return residual(buffer, activations(buffer).chunk_layers, rows);
 }
 
 template <typename Real>
@@ -110,49 +132,57 @@ const Real* Llama<Real>::as_real(const Sum* values, std::int64_t count, Real* ro
 }
 
 template <typename Real>
-void Llama<Real>::sum_parts(Sum* held, const Span& rows) {
+void Llama<Real>::sum_parts(Residual<Real> held, const Span& rows) {
   if (group_ == nullptr) return;
   for (int step = 1; step < group_->size(); ++step) group_->wait(Collective::reduce_scatter, step);
   with_parts(held, [&]<typename T>(const T* parts) {
     const T* own = parts + group_->rank() * rows.held * shape_.width;
-    model::sum_parts(ShardParts<T>{own, arrived<T>(), group_->rank(), group_->size()}, rows.held,
-                     shape_.width, held);
+    const ShardParts<T> shards{own, arrived<T>(), group_->rank(), group_->size()};
+    held.visit([&](auto* sum) { model::sum_parts(shards, rows.held, shape_.width, sum); });
   });
 }
 
 template <typename Real>
-std::int64_t Llama<Real>::boundary_elements(Range rows) const {
-  return span(rows).held * shape_.width;
+std::int64_t Llama<Real>::boundary_bytes(Range rows) const {
+  return span(rows).held * shape_.width * Residual<Real>::bytes_of(rounds_residual());
 }
 
 template <typename Real>
-void Llama<Real>::output(int buffer, Range rows, Sum* to) {
+void Llama<Real>::output(int buffer, Range rows, std::byte* to) {
   const Span s = span(rows);
-  const Sum* stream = activations(buffer).last.data() + s.row * shape_.width;
-  const Sum* before = last_residual(buffer, s);
-  if (before == nullptr) {
-    copy(stream, boundary_elements(rows), to);
-  } else {
-    add(stream, before, boundary_elements(rows), to);
-  }
+  const std::int64_t elements = s.held * shape_.width;
+  const Residual<Real> before = last_residual(buffer, s);
+  held(activations(buffer).last, s).visit([&]<typename T>(T* stream) {
+    T* message = reinterpret_cast<T*>(to);
+    before ? add(stream, before.template as<T>(), elements, message)
+           : copy(stream, elements, message);
+  });
 }
 
 template <typename Real>
-void Llama<Real>::set_input(int buffer, Range rows, const Sum* from) {
-  copy(from, boundary_elements(rows),
-       activations(buffer, 0).input.data() + span(rows).row * shape_.width);
+void Llama<Real>::set_input(int buffer, Range rows, const std::byte* from) {
+  const Span s = span(rows);
+  held(activations(buffer, 0).input, s).visit([&]<typename T>(T* stream) {
+    copy(reinterpret_cast<const T*>(from), s.held * shape_.width, stream);
+  });
 }
 
 template <typename Real>
-void Llama<Real>::gradient(Range rows, Sum* to) const {
-  copy<Sum>(work_.dx.data() + span(rows).row * shape_.width, boundary_elements(rows), to);
+void Llama<Real>::gradient(Range rows, std::byte* to) const {
+  const Span s = span(rows);
+  held(work_.dx, s).visit([&]<typename T>(const T* dx) {
+    copy(dx, s.held * shape_.width, reinterpret_cast<T*>(to));
+  });
 }
 
 template <typename Real>
-void Llama<Real>::set_gradient(Range rows, const Sum* from) {
-  const std::int64_t first = span(rows).row * shape_.width;
-  copy(from, boundary_elements(rows), work_.dx.data() + first);
-  as_real(from, boundary_elements(rows), work_.rounded.data() + first);
+void Llama<Real>::set_gradient(Range rows, const std::byte* from) {
+  const Span s = span(rows);
+  const std::int64_t elements = s.held * shape_.width;
+  held(work_.dx, s).visit([&]<typename T>(T* dx) {
+    copy(reinterpret_cast<const T*>(from), elements, dx);
+    if constexpr (std::is_same_v<T, Sum>) as_real(dx, elements, rounded(s));
+  });
 }
 
 template <typename Real>
@@ -171,17 +201,20 @@ void Llama<Real>::reduce_norm_gradients() {
   template void Llama<Real>::set_batch(int, int, const TokenBatch&);                               \
   template AttentionBuffers<Real> Llama<Real>::attention_buffers(int, int);                        \
   template typename Llama<Real>::Span Llama<Real>::span(Range) const;                              \
-  template Accumulator<Real>* Llama<Real>::stream_after(int, int);                                 \
+  template Residual<Real> Llama<Real>::stream_after(int, int, const Span&);                        \
+  template Real* Llama<Real>::rounded(const Span&);                                                \
   template int Llama<Real>::in_chunk(int) const;                                                   \
-  template const Accumulator<Real>* Llama<Real>::residual(int, std::int64_t, const Span&);         \
-  template const Accumulator<Real>* Llama<Real>::last_residual(int, const Span&);                  \
+  template Residual<Real> Llama<Real>::residual(int, std::int64_t, const Span&);                   \
+  template Residual<Real> Llama<Real>::last_residual(int, const Span&);                            \
+  template Accumulator<Real>* Llama<Real>::merged(const LayerActivations<Real>&);                  \
+  template const Real* Llama<Real>::keep_out(const LayerActivations<Real>&, const Span&);          \
   template const Real* Llama<Real>::as_real(const Sum*, std::int64_t, Real*);                      \
-  template void Llama<Real>::sum_parts(Sum*, const Span&);                                         \
-  template std::int64_t Llama<Real>::boundary_elements(Range) const;                               \
-  template void Llama<Real>::output(int, Range, Sum*);                                             \
-  template void Llama<Real>::set_input(int, Range, const Sum*);                                    \
-  template void Llama<Real>::gradient(Range, Sum*) const;                                          \
-  template void Llama<Real>::set_gradient(Range, const Sum*);                                      \
+  template void Llama<Real>::sum_parts(Residual<Real>, const Span&);                               \
+  template std::int64_t Llama<Real>::boundary_bytes(Range) const;                                  \
+  template void Llama<Real>::output(int, Range, std::byte*);                                       \
+  template void Llama<Real>::set_input(int, Range, const std::byte*);                              \
+  template void Llama<Real>::gradient(Range, std::byte*) const;                                    \
+  template void Llama<Real>::set_gradient(Range, const std::byte*);                                \
   template void Llama<Real>::reduce_norm_gradients();
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

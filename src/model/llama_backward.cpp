@@ -14,9 +14,8 @@ template <typename Real>
 double Llama<Real>::loss(int buffer, Range rows, double scale, bool gradient) {
   const Span s = span(rows);
   const std::int64_t width = shape_.width;
-  const std::int64_t first = s.row * width;
   const std::int64_t norm = parameters_.table.final_norm;
-  Sum* last = activations(buffer).last.data() + first;
+  const Residual<Real> last = held(activations(buffer).last, s);
   rms_norm(last_residual(buffer, s), last, weight(norm), s.held, width, model_.norm_eps,
            work_.normed.data(), work_.rstd_last.data());
   // All ranks compute the logits of the same rows at the same time: the statistics meet.
@@ -28,8 +27,8 @@ double Llama<Real>::loss(int buffer, Range rows, double scale, bool gradient) {
   post_parts(work_.dnormed.data(), s, kNothing);  // they are there
   sum_parts(work_.dnormed.data(), s);
   rms_norm_gradient<Real>({work_.dnormed.data(), last, work_.rstd_last.data(), weight(norm)},
-                          {nullptr, work_.dx.data() + first, work_.rounded.data() + first, nullptr,
-                           gradient_of(norm), work_.norm_partials.data()},
+                          {nullptr, held(work_.dx, s), rounded(s), nullptr, gradient_of(norm),
+                           work_.norm_partials.data()},
                           s.held, width);
   return sum;
 }
@@ -96,11 +95,12 @@ void Llama<Real>::attention_outputs_gradient(int buffer, int layer, Range rows) 
   const LayerOffsets& w = offsets(layer);
   const Span s = span(rows);
   const std::int64_t width = shape_.width, ffn = shape_.ffn, queries = shape_.queries;
-  const Real* rounded = work_.rounded.data() + s.row * width;
+  const Real* rounded = this->rounded(s);
   Real* hidden = work_.hidden.data();
   Real* gate_up = l.gate_up.data() + s.begin * 2 * ffn;
   // The feed-forward activation and its normed input are recomputed, not kept.
   const bool again = recompute_ == config::Recompute::mlp;
+  if (recompute_ == config::Recompute::attention) keep_out(l, s);
   if (again) make_gate_up(buffer, layer, nullptr, s);
   const Real* dx = gather(
       rounded, arrived<Real>(), s, [&](std::int64_t first, std::int64_t count, const Real* dx) {
@@ -108,12 +108,12 @@ void Llama<Real>::attention_outputs_gradient(int buffer, int layer, Range rows) 
       });
   swiglu_gradient(gate_up, s.count, ffn, hidden);
   weight_gradient(hidden, dx, s.count, ffn, width, gradient_of(w.down));
-  if (!again) post_normed(l.middle.data(), l.rstd2.data(), w.post_norm, s);
+  if (!again) post_normed(held(l.middle, s), l.rstd2.data(), w.post_norm, s);
   post_parts(work_.dnormed.data(), s, [&](std::int64_t first, std::int64_t count, auto* to) {
     input_gradient_gemm<Real>(gate_up + first * 2 * ffn, weight(w.gate), count, width, 2 * ffn, to);
   });
   const Real* normed = take_normed(!again, s);
-  norm_gradient(l.middle.data(), l.rstd2.data(), w.post_norm, s);
+  norm_gradient(held(l.middle, s), l.rstd2.data(), w.post_norm, s);
   post_gather(rounded, arrived<Real>(), s);
   weight_gradient<Real>(normed, gate_up, s.count, width, 2 * ffn, gradient_of(w.gate));
   dx = take_gathered(rounded, arrived<Real>(), s,
@@ -121,9 +121,8 @@ void Llama<Real>::attention_outputs_gradient(int buffer, int layer, Range rows) 
                        input_gradient_gemm(dx, weight(w.o), count, queries, width,
                                            work_.dout.data() + (s.begin + first) * queries);
                      });
-  const Real* out =
-      as_real(l.out.data() + s.begin * queries, s.count * queries, work_.normed.data());
-  weight_gradient(out, dx, s.count, queries, width, gradient_of(w.o));
+  weight_gradient<Real>(l.out.data() + s.begin * queries, dx, s.count, queries, width,
+                        gradient_of(w.o));
   clear(work_.dq.data() + s.begin * queries, s.count * queries);
   clear(work_.dk.data() + s.begin * shape_.keys, s.count * shape_.keys);
   clear(work_.dv.data() + s.begin * shape_.keys, s.count * shape_.keys);
@@ -143,22 +142,22 @@ void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, work_.hidden.data());
   // Q, K and V are adjacent in the parameters: one product takes all.
-  post_normed(l.input.data(), l.rstd1.data(), w.input_norm, s);
+  post_normed(held(l.input, s), l.rstd1.data(), w.input_norm, s);
   post_parts(work_.dnormed.data(), s, [&](std::int64_t first, std::int64_t count, auto* to) {
     input_gradient_gemm(gradients + first * joined, weight(w.q), count, width, joined, to);
   });
   // In a group, the weights' gradient is computed while the last parts travel; without one, the
   // norm's gradient makes its input.
-  if (group_ == nullptr) norm_gradient(l.input.data(), l.rstd1.data(), w.input_norm, s);
+  if (group_ == nullptr) norm_gradient(held(l.input, s), l.rstd1.data(), w.input_norm, s);
   weight_gradient(take_normed(true, s), gradients, s.count, width, joined, gradient_of(w.q));
-  if (group_ != nullptr) norm_gradient(l.input.data(), l.rstd1.data(), w.input_norm, s);
+  if (group_ != nullptr) norm_gradient(held(l.input, s), l.rstd1.data(), w.input_norm, s);
 }
 
 template <typename Real>
-void Llama<Real>::post_normed(Sum* x, Sum* rstd, std::int64_t norm, const Span& s) {
+void Llama<Real>::post_normed(Residual<Real> x, Sum* rstd, std::int64_t norm, const Span& s) {
   if (group_ == nullptr) return;
-  rms_norm<Real>(nullptr, x + s.row * shape_.width, weight(norm), s.held, shape_.width,
-                 model_.norm_eps, work_.normed.data(), rstd + s.row);
+  rms_norm<Real>(nullptr, x, weight(norm), s.held, shape_.width, model_.norm_eps,
+                 work_.normed.data(), rstd + s.row);
   post_gather(work_.normed.data(), work_.gathered.data(), s);
 }
 
@@ -169,41 +168,42 @@ const Real* Llama<Real>::take_normed(bool posted, const Span& s) {
 }
 
 template <typename Real>
-void Llama<Real>::norm_gradient(const Sum* x, const Sum* rstd, std::int64_t norm, const Span& s) {
-  const std::int64_t first = s.row * shape_.width;
-  Sum* dx = work_.dx.data() + first;
+void Llama<Real>::norm_gradient(Residual<Real> x, const Sum* rstd, std::int64_t norm,
+                                const Span& s) {
+  const Residual<Real> dx = held(work_.dx, s);
   Real* normed = group_ == nullptr ? work_.normed.data() : nullptr;
   sum_parts(work_.dnormed.data(), s);
   rms_norm_gradient<Real>(
-      {work_.dnormed.data(), x + first, rstd + s.row, weight(norm)},
-      {dx, dx, work_.rounded.data() + first, normed, gradient_of(norm), work_.norm_partials.data()},
-      s.held, shape_.width);
+      {work_.dnormed.data(), x, rstd + s.row, weight(norm)},
+      {dx, dx, rounded(s), normed, gradient_of(norm), work_.norm_partials.data()}, s.held,
+      shape_.width);
 }
 
 template <typename Real>
 void Llama<Real>::embed_gradient(int buffer, Range rows) {
   const Span s = span(rows);
-  // All that is for parts has room for the rows as sums, whatever type parts have.
-  const Sum* held = work_.dx.data() + s.row * shape_.width;
-  Sum* all = reinterpret_cast<Sum*>(work_.parts.data());
-  post_gather(held, all, s);
-  const Sum* dx = take_gathered(held, all, s, kNothing);
   const ActivationBuffer<Real>& of = activations(buffer);
-  model::embed_gradient(
-      dx, {of.run_rows.data(), of.run_tokens.data(), of.run_begins.data(), of.run_count},
-      {s.begin, s.begin + s.count}, shape_.vocab, shape_.width,
-      gradient_of(parameters_.table.embedding));
+  held(work_.dx, s).visit([&]<typename T>(const T* own) {
+    // All that is for parts has room for the rows as sums, whatever type parts have.
+    T* all = reinterpret_cast<T*>(work_.parts.data());
+    post_gather(own, all, s);
+    const T* dx = take_gathered(own, all, s, kNothing);
+    model::embed_gradient(
+        dx, {of.run_rows.data(), of.run_tokens.data(), of.run_begins.data(), of.run_count},
+        {s.begin, s.begin + s.count}, shape_.vocab, shape_.width,
+        gradient_of(parameters_.table.embedding));
+  });
 }
 
-#define CADENZA_INSTANTIATE(Real)                                                              \
-  template double Llama<Real>::loss(int, Range, double, bool);                                 \
-  template TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range) const;              \
-  template double Llama<Real>::chunk_loss(int, std::int64_t, std::int64_t, double);            \
-  template void Llama<Real>::attention_outputs_gradient(int, int, Range);                      \
-  template void Llama<Real>::attention_inputs_gradient(int, int, Range);                       \
-  template void Llama<Real>::norm_gradient(const Sum*, const Sum*, std::int64_t, const Span&); \
-  template void Llama<Real>::post_normed(Sum*, Sum*, std::int64_t, const Span&);               \
-  template const Real* Llama<Real>::take_normed(bool, const Span&);                            \
+#define CADENZA_INSTANTIATE(Real)                                                                  \
+  template double Llama<Real>::loss(int, Range, double, bool);                                     \
+  template TokenLosses<Accumulator<Real>> Llama<Real>::token_losses(Range) const;                  \
+  template double Llama<Real>::chunk_loss(int, std::int64_t, std::int64_t, double);                \
+  template void Llama<Real>::attention_outputs_gradient(int, int, Range);                          \
+  template void Llama<Real>::attention_inputs_gradient(int, int, Range);                           \
+  template void Llama<Real>::norm_gradient(Residual<Real>, const Sum*, std::int64_t, const Span&); \
+  template void Llama<Real>::post_normed(Residual<Real>, Sum*, std::int64_t, const Span&);         \
+  template const Real* Llama<Real>::take_normed(bool, const Span&);                                \
   template void Llama<Real>::embed_gradient(int, Range);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)

@@ -11,7 +11,7 @@ namespace cadenza::model {
 template <typename Real>
 void Llama<Real>::embed(int buffer, Range rows) {
   const Span s = span(rows);
-  Sum* stream = activations(buffer, 0).input.data() + s.row * shape_.width;
+  const Residual<Real> stream = held(activations(buffer, 0).input, s);
   const std::int32_t* tokens = activations(buffer).tokens.data() + s.begin;
   post_parts(stream, s, [&](std::int64_t first, std::int64_t count, auto* to) {
     model::embed(weight(parameters_.table.embedding), shape_.vocab, tokens + first, count,
@@ -32,13 +32,13 @@ void Llama<Real>::recompute_inputs(int buffer, int layer, Range rows) {
 }
 
 template <typename Real>
-void Llama<Real>::make_inputs(int buffer, int layer, const Sum* residual, const Span& s) {
+void Llama<Real>::make_inputs(int buffer, int layer, Residual<Real> residual, const Span& s) {
   const LayerActivations<Real>& l = activations(buffer, layer);
   const LayerOffsets& w = offsets(layer);
   const std::int64_t width = shape_.width;
   const int head_dim = static_cast<int>(model_.head_dim());
-  rms_norm(residual, l.input.data() + s.row * width, weight(w.input_norm), s.held, width,
-           model_.norm_eps, work_.normed.data(), l.rstd1.data() + s.row);
+  rms_norm(residual, held(l.input, s), weight(w.input_norm), s.held, width, model_.norm_eps,
+           work_.normed.data(), l.rstd1.data() + s.row);
   gather(work_.normed.data(), work_.gathered.data(), s,
          [&](std::int64_t first, std::int64_t count, const Real* normed) {
            const std::int64_t row = s.begin + first;
@@ -51,19 +51,17 @@ void Llama<Real>::make_inputs(int buffer, int layer, const Sum* residual, const 
       rotary_, l.k.data() + s.begin * shape_.keys,
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, static_cast<int>(shape_.kv_heads), head_dim);
-  attention::initialise(l.out.data() + s.begin * shape_.queries,
-                        l.lse.data() + s.begin * shape_.heads, s.count,
-                        static_cast<int>(shape_.heads), head_dim);
+  attention::initialise(merged(l) + s.begin * shape_.queries, l.lse.data() + s.begin * shape_.heads,
+                        s.count, static_cast<int>(shape_.heads), head_dim);
 }
 
 template <typename Real>
 void Llama<Real>::attention_outputs(int buffer, int layer, Range rows) {
   const LayerActivations<Real>& l = activations(buffer, layer);
   const Span s = span(rows);
-  const std::int64_t first = s.row * shape_.width;
-  Sum* stream = stream_after(buffer, layer) + first;
+  const Residual<Real> stream = stream_after(buffer, layer, s);
   project_attention(buffer, layer, s);
-  make_gate_up(buffer, layer, l.input.data() + first, s);
+  make_gate_up(buffer, layer, held(l.input, s), s);
   swiglu(l.gate_up.data() + s.begin * 2 * shape_.ffn, s.count, shape_.ffn, work_.hidden.data());
   // The reader of the stream adds `middle`: the next norm or output(). If the next microbatch
   // overwrites `middle` before the reader comes, it is added here.
@@ -73,7 +71,9 @@ void Llama<Real>::attention_outputs(int buffer, int layer, Range rows) {
   });
   sum_parts(stream, s);
   if (!keeps_layers() && in_chunk(layer) + 1 == activations(buffer).chunk_layers) {
-    add<Sum>(stream, l.middle.data() + first, s.held * shape_.width, stream);
+    stream.visit([&]<typename T>(T* rows) {
+      add(rows, held(l.middle, s).template as<T>(), s.held * shape_.width, rows);
+    });
   }
 }
 
@@ -81,15 +81,14 @@ template <typename Real>
 void Llama<Real>::recompute_outputs(int buffer, int layer, Range rows) {
   const Span s = span(rows);
   project_attention(buffer, layer, s);
-  make_gate_up(buffer, layer, activations(buffer, layer).input.data() + s.row * shape_.width, s);
+  make_gate_up(buffer, layer, held(activations(buffer, layer).input, s), s);
 }
 
 template <typename Real>
 void Llama<Real>::project_attention(int buffer, int layer, const Span& s) {
   const LayerActivations<Real>& l = activations(buffer, layer);
-  Sum* middle = l.middle.data() + s.row * shape_.width;
-  const Real* out = as_real(l.out.data() + s.begin * shape_.queries, s.count * shape_.queries,
-                            work_.normed.data());
+  const Residual<Real> middle = held(l.middle, s);
+  const Real* out = keep_out(l, s);
   post_parts(middle, s, [&](std::int64_t first, std::int64_t count, auto* to) {
     project(out + first * shape_.queries, weight(offsets(layer).o), count, shape_.queries,
             shape_.width, to);
@@ -98,11 +97,11 @@ void Llama<Real>::project_attention(int buffer, int layer, const Span& s) {
 }
 
 template <typename Real>
-void Llama<Real>::make_gate_up(int buffer, int layer, const Sum* residual, const Span& s) {
+void Llama<Real>::make_gate_up(int buffer, int layer, Residual<Real> residual, const Span& s) {
   const LayerActivations<Real>& l = activations(buffer, layer);
   const LayerOffsets& w = offsets(layer);
-  rms_norm(residual, l.middle.data() + s.row * shape_.width, weight(w.post_norm), s.held,
-           shape_.width, model_.norm_eps, work_.normed.data(), l.rstd2.data() + s.row);
+  rms_norm(residual, held(l.middle, s), weight(w.post_norm), s.held, shape_.width, model_.norm_eps,
+           work_.normed.data(), l.rstd2.data() + s.row);
   // Gate and up are adjacent in the parameters: one product computes both.
   gather(work_.normed.data(), work_.gathered.data(), s,
          [&](std::int64_t first, std::int64_t count, const Real* normed) {
@@ -111,15 +110,15 @@ void Llama<Real>::make_gate_up(int buffer, int layer, const Sum* residual, const
          });
 }
 
-#define CADENZA_INSTANTIATE(Real)                                            \
-  template void Llama<Real>::embed(int, Range);                              \
-  template void Llama<Real>::attention_inputs(int, int, Range);              \
-  template void Llama<Real>::recompute_inputs(int, int, Range);              \
-  template void Llama<Real>::make_inputs(int, int, const Sum*, const Span&); \
-  template void Llama<Real>::attention_outputs(int, int, Range);             \
-  template void Llama<Real>::recompute_outputs(int, int, Range);             \
-  template void Llama<Real>::project_attention(int, int, const Span&);       \
-  template void Llama<Real>::make_gate_up(int, int, const Sum*, const Span&);
+#define CADENZA_INSTANTIATE(Real)                                                \
+  template void Llama<Real>::embed(int, Range);                                  \
+  template void Llama<Real>::attention_inputs(int, int, Range);                  \
+  template void Llama<Real>::recompute_inputs(int, int, Range);                  \
+  template void Llama<Real>::make_inputs(int, int, Residual<Real>, const Span&); \
+  template void Llama<Real>::attention_outputs(int, int, Range);                 \
+  template void Llama<Real>::recompute_outputs(int, int, Range);                 \
+  template void Llama<Real>::project_attention(int, int, const Span&);           \
+  template void Llama<Real>::make_gate_up(int, int, Residual<Real>, const Span&);
 CADENZA_INSTANTIATE(float)
 CADENZA_INSTANTIATE(double)
 CADENZA_INSTANTIATE(bfloat16)

@@ -19,11 +19,11 @@ std::int64_t block_rows(std::int64_t rows) {
   return std::max(kNormBlockRows, (rows + kMostRowBlocks - 1) / kMostRowBlocks);
 }
 
-template <typename Real>
+template <typename Real, typename T>
 struct Norm {
   using Sum = Accumulator<Real>;
-  const Sum* residual;
-  Sum* x;
+  const T* residual;
+  T* x;
   const Real* weight;
   std::int64_t width;
   double eps;
@@ -31,26 +31,27 @@ struct Norm {
   Sum* rstd;
 
   KOKKOS_FUNCTION void operator()(const Team& team, std::int64_t row) const {
-    Sum* in = x + row * width;
+    T* in = x + row * width;
     const double mean = squares(team, in, row) / static_cast<double>(width);
     const Sum inverse = static_cast<Sum>(1.0 / Kokkos::sqrt(mean + eps));
     Kokkos::single(Kokkos::PerTeam(team), [&]() { rstd[row] = inverse; });
     Real* out = y + row * width;
     const Real* scale = weight;
-    for_columns(team, width,
-                [=](const std::int64_t c) { narrow(in[c] * inverse * widen(scale[c]), out[c]); });
+    for_columns(team, width, [=](const std::int64_t c) {
+      narrow(widen(in[c]) * inverse * widen(scale[c]), out[c]);
+    });
   }
 
-  KOKKOS_FUNCTION double squares(const Team& team, Sum* in, std::int64_t row) const {
+  KOKKOS_FUNCTION double squares(const Team& team, T* in, std::int64_t row) const {
     if (residual == nullptr) {
       return sum_columns(team, width, [=](const std::int64_t c) {
-        return static_cast<double>(in[c]) * static_cast<double>(in[c]);
+        return static_cast<double>(widen(in[c])) * static_cast<double>(widen(in[c]));
       });
     }
-    const Sum* add = residual + row * width;
+    const T* add = residual + row * width;
     return sum_columns(team, width, [=](const std::int64_t c) {
-      const Sum sum = in[c] + add[c];
-      in[c] = sum;
+      narrow(widen(in[c]) + widen(add[c]), in[c]);
+      const Sum sum = widen(in[c]);
       return static_cast<double>(sum) * static_cast<double>(sum);
     });
   }
@@ -58,11 +59,14 @@ struct Norm {
 
 /// Handles rows [block * block_rows, ...): dx = residual + rstd * (dy w - x rstd^2 mean(dy w x)),
 /// with the mean over the width, and the block's sum of dy x rstd.
-template <typename Real>
+template <typename Real, typename T>
 struct NormGradient {
   using Sum = Accumulator<Real>;
   NormInputs<Real> in;
   NormGradients<Real> out;
+  const T* of_x;
+  const T* residual;
+  T* of_dx;
   std::int64_t rows;
   std::int64_t width;
   std::int64_t block_rows;
@@ -79,55 +83,64 @@ struct NormGradient {
   }
 
   KOKKOS_FUNCTION void add_row(const Team& team, std::int64_t row, Sum* partial) const {
-    const Sum* x = in.x + row * width;
+    const T* x = of_x + row * width;
     const Sum* dy = in.dy + row * width;
     const Real* weight = in.weight;
     const double dot = sum_columns(team, width, [=](const std::int64_t c) {
-      return static_cast<double>(dy[c] * widen(weight[c])) * static_cast<double>(x[c]);
+      return static_cast<double>(dy[c] * widen(weight[c])) * static_cast<double>(widen(x[c]));
     });
     const Sum inverse = in.rstd[row];
     const Sum scale = static_cast<Sum>(dot / static_cast<double>(width)) * inverse * inverse;
-    Sum* dx = out.dx + row * width;
+    T* dx = of_dx + row * width;
     const auto gradient = [=](const std::int64_t c) {
-      partial[c] += dy[c] * x[c] * inverse;
-      return inverse * (dy[c] * widen(weight[c]) - x[c] * scale);
+      const Sum value = widen(x[c]);
+      partial[c] += dy[c] * value * inverse;
+      return inverse * (dy[c] * widen(weight[c]) - value * scale);
     };
-    if (out.residual == nullptr) {
-      for_columns(team, width, [=](const std::int64_t c) { dx[c] = gradient(c); });
+    if (residual == nullptr) {
+      for_columns(team, width, [=](const std::int64_t c) { narrow(gradient(c), dx[c]); });
     } else {
-      const Sum* residual = out.residual + row * width;
-      for_columns(team, width, [=](const std::int64_t c) { dx[c] = residual[c] + gradient(c); });
+      const T* before = residual + row * width;
+      for_columns(team, width,
+                  [=](const std::int64_t c) { narrow(widen(before[c]) + gradient(c), dx[c]); });
     }
-    if constexpr (!std::is_same_v<Real, Sum>) {
+    if constexpr (!std::is_same_v<Real, T>) {
       Real* rounded = out.rounded + row * width;
       for_columns(team, width, [=](const std::int64_t c) { narrow(dx[c], rounded[c]); });
     }
   }
 
   KOKKOS_FUNCTION void normalise(const Team& team, std::int64_t row) const {
-    const Sum* x = in.x + row * width;
+    const T* x = of_x + row * width;
     const Real* weight = in.weight;
     const Sum inverse = in.rstd[row];
     Real* y = out.y + row * width;
-    for_columns(team, width,
-                [=](const std::int64_t c) { narrow(x[c] * inverse * widen(weight[c]), y[c]); });
+    for_columns(team, width, [=](const std::int64_t c) {
+      narrow(widen(x[c]) * inverse * widen(weight[c]), y[c]);
+    });
   }
 };
 
 }  // namespace
 
 template <typename Real>
-void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x, const Real* weight,
-              std::int64_t rows, std::int64_t width, double eps, Real* y, Accumulator<Real>* rstd) {
-  for_rows("rms_norm", rows, Norm<Real>{residual, x, weight, width, eps, y, rstd});
+void rms_norm(Residual<Real> residual, Residual<Real> x, const Real* weight, std::int64_t rows,
+              std::int64_t width, double eps, Real* y, Accumulator<Real>* rstd) {
+  x.visit([&]<typename T>(T* to) {
+    for_rows("rms_norm", rows,
+             Norm<Real, T>{residual.template as<T>(), to, weight, width, eps, y, rstd});
+  });
 }
 
 template <typename Real>
 void rms_norm_gradient(const NormInputs<Real>& in, const NormGradients<Real>& out,
                        std::int64_t rows, std::int64_t width) {
   const std::int64_t per_block = block_rows(rows);
-  launch("rms_norm_gradient", teams(rows, per_block),
-         NormGradient<Real>{in, out, rows, width, per_block});
+  in.x.visit([&]<typename T>(const T* x) {
+    launch("rms_norm_gradient", teams(rows, per_block),
+           NormGradient<Real, T>{in, out, x, out.residual.template as<T>(), out.dx.template as<T>(),
+                                 rows, width, per_block});
+  });
   const std::int64_t blocks = (rows + per_block - 1) / per_block;
   const Accumulator<Real>* partials = out.partials;
   Accumulator<Real>* dweight = out.dweight;
@@ -142,8 +155,8 @@ void rms_norm_gradient(const NormInputs<Real>& in, const NormGradients<Real>& ou
 }
 
 #define CADENZA_INSTANTIATE(Real)                                                                 \
-  template void rms_norm(const Accumulator<Real>*, Accumulator<Real>*, const Real*, std::int64_t, \
-                         std::int64_t, double, Real*, Accumulator<Real>*);                        \
+  template void rms_norm(Residual<Real>, Residual<Real>, const Real*, std::int64_t, std::int64_t, \
+                         double, Real*, Accumulator<Real>*);                                      \
   template void rms_norm_gradient(const NormInputs<Real>&, const NormGradients<Real>&,            \
                                   std::int64_t, std::int64_t);
 CADENZA_INSTANTIATE(float)

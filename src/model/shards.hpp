@@ -44,16 +44,16 @@ const T* Llama<Real>::take_gathered(const T* held, T* all, const Span& rows, con
 
 template <typename Real>
 template <typename What>
-void Llama<Real>::with_parts(Sum* held, const What& what) {
-  if (group_ == nullptr) return what(held);
+void Llama<Real>::with_parts(Residual<Real> held, const What& what) {
+  if (group_ == nullptr) return held.visit(what);
   std::byte* parts = work_.parts.data();
-  if (capacity_.tensor_sums == config::Travels::sums) return what(reinterpret_cast<Sum*>(parts));
+  if (capacity_.tensor_sums == config::Precision::sums) return what(reinterpret_cast<Sum*>(parts));
   what(reinterpret_cast<Real*>(parts));
 }
 
 template <typename Real>
 template <typename Part>
-void Llama<Real>::post_parts(Sum* held, const Span& rows, const Part& part) {
+void Llama<Real>::post_parts(Residual<Real> held, const Span& rows, const Part& part) {
   with_parts(held, [&]<typename T>(T* parts) {
     if (group_ == nullptr) return part(std::int64_t{0}, rows.count, parts);
     const std::int64_t elements = rows.held * shape_.width;

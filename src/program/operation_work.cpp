@@ -39,8 +39,8 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       shards_optimizer_(experiment.parallel.shard != config::Shard::none),
       element_(config::element_bytes(experiment.run.dtype).element),
       sum_(config::element_bytes(experiment.run.dtype).accumulator),
-      stream_(config::bytes_of(experiment.cluster.software.residual, experiment.run.dtype)),
-      part_(std::min(stream_,
+      stream_(config::bytes_of(experiment.residual(), experiment.run.dtype)),
+      part_(std::min(config::bytes_of(experiment.cluster.software.residual, experiment.run.dtype),
                      config::bytes_of(experiment.parallel.tensor_sums, experiment.run.dtype))),
       shards_(experiment.cluster.software.overlaps_tensor ? layout.tensor() : 1),
       gathers_again_(!experiment.cluster.software.overlaps_tensor ||

@@ -43,10 +43,11 @@ template <typename Real>
 void merge_partial(Real* out, Real* lse, const HeadSlice& slice, const Real* part_out,
                    const Real* part_lse, std::int64_t rows, int head_dim);
 
-/// Computes delta [rows, heads] = sum over head_dim of dout * out, with `out` the merged output.
-template <typename Real>
-void delta(const Accumulator<Real>* out, const Real* dout, std::int64_t rows, int heads,
-           int head_dim, Accumulator<Real>* delta);
+/// Computes delta [rows, heads] = sum over head_dim of dout * out, with `out` the merged output, of
+/// Real or its accumulator.
+template <typename Real, typename Out>
+void delta(const Out* out, const Real* dout, std::int64_t rows, int heads, int head_dim,
+           Accumulator<Real>* delta);
 
 /// Rotation of the pairs of a head by position.
 struct RotaryFrequencies {

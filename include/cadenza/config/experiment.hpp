@@ -154,7 +154,7 @@ struct Parallel {
   Shard shard = Shard::none;
   /// The type in which the ranks of a tensor group send their parts of a sum, which are added in
   /// the accumulator's type: `stored` rounds each part once.
-  Travels tensor_sums = Travels::stored;
+  Precision tensor_sums = Precision::stored;
   /// Keys that placement auto may choose, because the file leaves them out or has `auto` there.
   struct Open {
     bool pipeline = false;
@@ -315,9 +315,9 @@ constexpr ElementBytes element_bytes(Dtype dtype) {
 }
 
 /// Bytes of a number on its way.
-constexpr int bytes_of(Travels travels, Dtype dtype) {
+constexpr int bytes_of(Precision travels, Dtype dtype) {
   const ElementBytes bytes = element_bytes(dtype);
-  return travels == Travels::sums ? bytes.accumulator : bytes.element;
+  return travels == Precision::sums ? bytes.accumulator : bytes.element;
 }
 
 /// Returns core attention of one of the `tensor_size` ranks that share the model's heads.
@@ -344,6 +344,7 @@ struct Run {
   bool share_device = true;  ///< whether ranks may compute on one device
   Transport transport = Transport::automatic;
   Dtype dtype = Dtype::float32;
+  Precision residual = Precision::sums;  ///< type of the residual stream and of its gradient
   Recompute recompute = Recompute::none;
   bool recompute_open = false;  ///< placement auto may choose `recompute`: see Parallel::open
   std::int64_t memory = 0;      ///< bytes that a rank may use; 0: no limit
@@ -421,6 +422,11 @@ struct Experiment {
 
   /// Number of ranks: trainers first, then dedicated attention servers.
   std::int64_t ranks() const { return parallel.trainers() + attention.servers; }
+
+  /// The type of the residual stream: run.residual, or what the program of cluster.software has.
+  Precision residual() const {
+    return cluster.software.residual == Precision::stored ? Precision::stored : run.residual;
+  }
 
   /// parallel.schedule, with `automatic` resolved: phase_aligned where placement pools attention
   /// over stages of equally many layers in one chunk, or dedicated servers serve them; otherwise

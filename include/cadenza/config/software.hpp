@@ -9,7 +9,7 @@
 namespace cadenza::config {
 
 /// The type of numbers on their way: that of sums (float32 in a bfloat16 run), or run.dtype.
-enum class Travels { sums, stored };
+enum class Precision { sums, stored };
 /// The kernels of core attention: those of the machine file's table, or the fastest known ones
 /// (AttentionTimes::fastest).
 enum class AttentionKernels { table, fastest };
@@ -34,8 +34,8 @@ struct Software {
   std::string name = "cadenza";
   std::string source = "this program";
   /// Of the residual stream, of what tensor groups sum and of what pipeline stages send.
-  Travels residual = Travels::sums;
-  Travels gradients = Travels::sums;
+  Precision residual = Precision::sums;
+  Precision gradients = Precision::sums;
   bool copies_streams = true;  ///< into messages between pipeline stages, and out of them
   bool copies_rows = false;    ///< all rows of attention into messages, and out of them
   AttentionKernels attention = AttentionKernels::table;

@@ -16,22 +16,23 @@
 #include "cadenza/base/range.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/kernels/bfloat16.hpp"
+#include "cadenza/model/residual.hpp"
 #include "cadenza/model/shape/activations.hpp"
 
 namespace cadenza::model {
 
 /// Computes x += residual (unless null), then y[t] = x[t] * rstd[t] * weight with rstd[t] = 1 /
-/// sqrt(mean(x[t]^2) + eps), the sum in double. residual, x, y [T, C]; rstd [T].
+/// sqrt(mean(x[t]^2) + eps), the sum in double. residual, x (of one type), y [T, C]; rstd [T].
 template <typename Real>
-void rms_norm(const Accumulator<Real>* residual, Accumulator<Real>* x, const Real* weight,
-              std::int64_t rows, std::int64_t width, double eps, Real* y, Accumulator<Real>* rstd);
+void rms_norm(Residual<Real> residual, Residual<Real> x, const Real* weight, std::int64_t rows,
+              std::int64_t width, double eps, Real* y, Accumulator<Real>* rstd);
 
 /// Inputs of rms_norm_gradient.
 template <typename Real>
 struct NormInputs {
   using Sum = Accumulator<Real>;
   const Sum* dy = nullptr;       ///< [T, C]
-  const Sum* x = nullptr;        ///< [T, C]
+  Residual<Real> x;              ///< [T, C]
   const Sum* rstd = nullptr;     ///< [T]
   const Real* weight = nullptr;  ///< [C]
 };
@@ -40,12 +41,12 @@ struct NormInputs {
 template <typename Real>
 struct NormGradients {
   using Sum = Accumulator<Real>;
-  const Sum* residual = nullptr;  ///< [T, C] gradient that bypassed the norm; null: none. May be dx
-  Sum* dx = nullptr;              ///< [T, C] residual + gradient towards x
-  Real* rounded = nullptr;        ///< [T, C] dx as Real; not written if Real is Sum
-  Real* y = nullptr;              ///< [T, C] the norm's output, recomputed; null: not wanted
-  Sum* dweight = nullptr;         ///< [C] added to
-  Sum* partials = nullptr;        ///< scratch of norm_partials() elements
+  Residual<Real> residual;  ///< [T, C] gradient that bypassed the norm; null: none. May be dx
+  Residual<Real> dx;        ///< [T, C] residual + gradient towards x, all three of one type
+  Real* rounded = nullptr;  ///< [T, C] dx as Real; not written where dx is of Real
+  Real* y = nullptr;        ///< [T, C] the norm's output, recomputed; null: not wanted
+  Sum* dweight = nullptr;   ///< [C] added to
+  Sum* partials = nullptr;  ///< scratch of norm_partials() elements
 };
 
 /// Computes the gradient of rms_norm from `in` into `out`.
@@ -88,9 +89,9 @@ struct TokenRuns {
 
 /// Adds dx to the table's gradient: dtable[token - vocab.begin] += dx[t - rows.begin] for those of
 /// the microbatch's `rows` that `runs` lists, in row order. dx [rows, C].
-template <typename Sum>
-void embed_gradient(const Sum* dx, const TokenRuns& runs, Range rows, Range vocab,
-                    std::int64_t width, Sum* dtable);
+template <typename In>
+void embed_gradient(const In* dx, const TokenRuns& runs, Range rows, Range vocab,
+                    std::int64_t width, Accumulator<In>* dtable);
 
 /// Optional outputs per target: device pointers, [rows] each, or null. Rows without a target are
 /// not written.
@@ -162,13 +163,12 @@ struct ShardParts {
 };
 
 /// Adds the parts of a shard [rows, width] in the order of ranks, in the accumulator's type.
-template <typename Part>
-void sum_parts(const ShardParts<Part>& parts, std::int64_t rows, std::int64_t width,
-               Accumulator<Part>* sum);
+template <typename Part, typename Out>
+void sum_parts(const ShardParts<Part>& parts, std::int64_t rows, std::int64_t width, Out* sum);
 
-/// Adds: to = a + b; `to` may be `a` or `b`.
-template <typename Sum>
-void add(const Sum* a, const Sum* b, std::int64_t count, Sum* to);
+/// Adds: to = a + b, in the accumulator's type; `to` may be `a` or `b`.
+template <typename T>
+void add(const T* a, const T* b, std::int64_t count, T* to);
 
 /// Returns the sum of squares in double.
 template <typename Sum>

@@ -15,6 +15,7 @@
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/model/activations.hpp"
 #include "cadenza/model/parameters.hpp"
+#include "cadenza/model/residual.hpp"
 #include "cadenza/model/shape/part.hpp"
 
 namespace cadenza::model {
@@ -98,6 +99,8 @@ struct AttentionBuffers {
   Sum* dq = nullptr;     ///< [T, H, D]
   Sum* dk = nullptr;     ///< [T, G, D], of the rotated K
   Sum* dv = nullptr;     ///< [T, G, D]
+  /// [T, H, D]: O as the backward pass has it, which keeps it as Real; null: `out`.
+  const Real* kept = nullptr;
 };
 
 template <typename Real>
@@ -149,15 +152,15 @@ class Llama {
 
   // Pipeline boundaries: the rows of the residual stream that this rank holds, contiguous, on the
   // device.
-  std::int64_t boundary_elements(Range rows) const;
+  std::int64_t boundary_bytes(Range rows) const;
   /// Copies the residual stream after the last layer of the buffer's chunk to `to`. Call it right
   /// after its attention_outputs.
-  void output(int buffer, Range rows, Sum* to);
+  void output(int buffer, Range rows, std::byte* to);
   /// Sets the residual stream before the first layer of the buffer's chunk.
-  void set_input(int buffer, Range rows, const Sum* from);
+  void set_input(int buffer, Range rows, const std::byte* from);
   /// Copies the residual gradient to `to`.
-  void gradient(Range rows, Sum* to) const;
-  void set_gradient(Range rows, const Sum* from);
+  void gradient(Range rows, std::byte* to) const;
+  void set_gradient(Range rows, const std::byte* from);
 
   AttentionBuffers<Real> attention_buffers(int buffer, int layer);
 
@@ -184,20 +187,29 @@ class Llama {
   Sum* gradient_of(std::int64_t offset) { return parameters_.gradients.data() + offset; }
   bool keeps_layers() const { return recompute_ != config::Recompute::layer; }
 
+  bool rounds_residual() const { return capacity_.residual == config::Precision::stored; }
+  Residual<Real> boundary(std::byte* rows) const { return {rows, rounds_residual()}; }
+  /// The rows of an array of the residual stream, or of its gradient.
+  Residual<Real> held(const Array<std::byte>& array, const Span& rows) const {
+    return boundary(array.data()) + rows.row * shape_.width;
+  }
+  /// The residual gradient as input of matrix products.
+  Real* rounded(const Span& rows);
+
   /// Returns the stream after a layer: the next layer's input or the chunk's output.
-  Sum* stream_after(int buffer, int layer);
+  Residual<Real> stream_after(int buffer, int layer, const Span& rows);
   /// Returns the term missing in the stream before a layer of the chunk: the previous layer's
   /// `middle`, to which its feed-forward adds; null before the first, where nothing is missing.
-  const Sum* residual(int buffer, std::int64_t in_chunk, const Span& rows);
+  Residual<Real> residual(int buffer, std::int64_t in_chunk, const Span& rows);
   /// The same after the chunk's last layer.
-  const Sum* last_residual(int buffer, const Span& rows);
+  Residual<Real> last_residual(int buffer, const Span& rows);
 
   /// Computes norm, q, k, v and clears outputs; first adds `residual` to the stream unless null.
-  void make_inputs(int buffer, int layer, const Sum* residual, const Span& rows);
+  void make_inputs(int buffer, int layer, Residual<Real> residual, const Span& rows);
   /// Projects O into `middle`, without adding the stream.
   void project_attention(int buffer, int layer, const Span& rows);
   /// Computes norm, gate and up; first adds `residual` to `middle` unless null.
-  void make_gate_up(int buffer, int layer, const Sum* residual, const Span& rows);
+  void make_gate_up(int buffer, int layer, Residual<Real> residual, const Span& rows);
   /// Computes the logits in chunks and writes the gradient towards `normed` to `dnormed`. @return
   /// loss
   template <typename Out>
@@ -208,15 +220,19 @@ class Llama {
   double chunk_loss(int buffer, std::int64_t first, std::int64_t count, double scale);
   /// Sums the parts of dnormed, adds the gradient of the norm to dx and updates `rounded`. Without
   /// a group it recomputes the norm's output in `normed`; a group does so in post_normed().
-  void norm_gradient(const Sum* x, const Sum* rstd, std::int64_t weight, const Span& rows);
+  void norm_gradient(Residual<Real> x, const Sum* rstd, std::int64_t weight, const Span& rows);
   /// Recomputes the output of a norm and starts to gather it, where there is a group.
-  void post_normed(Sum* x, Sum* rstd, std::int64_t weight, const Span& rows);
+  void post_normed(Residual<Real> x, Sum* rstd, std::int64_t weight, const Span& rows);
   /// Returns all rows of the norm's output, which post_normed() gathers, or, unless `posted`,
   /// which were gathered before.
   const Real* take_normed(bool posted, const Span& rows);
 
   /// Returns `values` as input of matrix products: rounded into `rounded`, or unchanged.
   const Real* as_real(const Sum* values, std::int64_t count, Real* rounded);
+  /// O while attention adds to it.
+  Sum* merged(const LayerActivations<Real>& layer);
+  /// Keeps O, and returns it as input of matrix products.
+  const Real* keep_out(const LayerActivations<Real>& layer, const Span& rows);
   // What travels between the ranks of the group (src/model/shards.hpp). Without a group, all rows
   // are held, and nothing does.
 
@@ -236,11 +252,11 @@ class Llama {
   /// part(first, count, to) writes rows [first, first + count) of the operation to `to`. The shards
   /// of other ranks come first and leave at once. sum_parts() adds what arrived into `held`.
   template <typename Part>
-  void post_parts(Sum* held, const Span& rows, const Part& part);
-  void sum_parts(Sum* held, const Span& rows);
+  void post_parts(Residual<Real> held, const Span& rows, const Part& part);
+  void sum_parts(Residual<Real> held, const Span& rows);
   /// Calls what(parts), the array of this rank's parts: of Sum or Real (Capacity::tensor_sums).
   template <typename What>
-  void with_parts(Sum* held, const What& what);
+  void with_parts(Residual<Real> held, const What& what);
   /// Parts that arrive: [T - 1 shards, C]. Between sums, rows that were gathered.
   template <typename T>
   T* arrived() {

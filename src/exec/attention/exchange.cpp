@@ -206,9 +206,13 @@ void AttentionExchange<Real>::begin() {
   tracer_.time(Operation::begin_attention, {}, [&] {
     const Range rows = bound().home.halves[at(half_)];
     const std::int64_t first = rows.begin * shape_.heads;
-    attention::delta<Real>(sums_of(true, Tensor::o, first), inputs_of(true, Tensor::dout, first),
-                           rows.size(), shape_.heads, shape_.head_dim,
-                           sums_of(true, Tensor::delta, first));
+    const auto write_delta = [&](const auto* out) {
+      attention::delta<Real>(out, inputs_of(true, Tensor::dout, first), rows.size(), shape_.heads,
+                             shape_.head_dim, sums_of(true, Tensor::delta, first));
+    };
+    const Real* kept = buffers_of(true).kept;
+    kept != nullptr ? write_delta(kept + first * head_elements(shape_, Tensor::o))
+                    : write_delta(sums_of(true, Tensor::o, first));
   });
 }
 

@@ -16,9 +16,8 @@ int tag_of(const program::Instruction& instruction) {
 
 }  // namespace
 
-template <typename Sum>
-PipelineP2p<Sum>::PipelineP2p(const PipelineEdges& edges, const program::StreamBuffers& buffers,
-                              Rank rank, Tracer& tracer, MemoryLedger& ledger)
+PipelineP2p::PipelineP2p(const PipelineEdges& edges, const program::StreamBuffers& buffers,
+                         Rank rank, Tracer& tracer, MemoryLedger& ledger)
     : edges_(edges), rank_(rank), tracer_(tracer) {
   int channel = 0;
   const auto add = [&](std::vector<Buffer>& list, int count) {
@@ -30,21 +29,17 @@ PipelineP2p<Sum>::PipelineP2p(const PipelineEdges& edges, const program::StreamB
   add(receives_, buffers.receives);
 }
 
-template <typename Sum>
 template <typename Action>
-void PipelineP2p<Sum>::for_each_buffer(Action action) {
+void PipelineP2p::for_each_buffer(Action action) {
   for (Sends& sends : sends_) std::ranges::for_each(sends.buffers, action);
   std::ranges::for_each(receives_, action);
 }
 
-template <typename Sum>
-void PipelineP2p<Sum>::reserve(std::int64_t elements) {
-  for_each_buffer([&](Buffer& buffer) { buffer.messages.grow(bytes_of(elements)); });
+void PipelineP2p::reserve(std::int64_t bytes) {
+  for_each_buffer([&](Buffer& buffer) { buffer.messages.grow(bytes); });
 }
 
-template <typename Sum>
-typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(
-    const program::Instruction& instruction) {
+PipelineP2p::Buffer& PipelineP2p::free_buffer(const program::Instruction& instruction) {
   Sends& sends = sends_[at(instruction.pass)];
   Buffer& buffer = sends.buffers[sends.next];
   sends.next = (sends.next + 1) % sends.buffers.size();
@@ -53,24 +48,20 @@ typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::free_buffer(
 }
 
 /// Completes a send; if that takes time, as a wait.
-template <typename Sum>
-void PipelineP2p<Sum>::finish(Buffer& buffer) {
+void PipelineP2p::finish(Buffer& buffer) {
   if (buffer.over != nullptr && !buffer.over->test(buffer.channel)) {
     tracer_.time(program::OtherEvent::wait_for_sends, {}, [&] { complete(buffer); });
   }
   complete(buffer);
 }
 
-template <typename Sum>
-void PipelineP2p<Sum>::complete(Buffer& buffer) {
+void PipelineP2p::complete(Buffer& buffer) {
   if (buffer.over != nullptr) buffer.over->wait(buffer.channel);
   buffer.over = nullptr;
 }
 
-template <typename Sum>
-void PipelineP2p<Sum>::start(const program::Instruction& instruction, Buffer& buffer,
-                             std::int64_t elements) {
-  const std::int64_t bytes = bytes_of(elements);
+void PipelineP2p::start(const program::Instruction& instruction, Buffer& buffer,
+                        std::int64_t bytes) {
   const std::int64_t begin = trace::now_ns();
   buffer.over = &edges_.of(instruction);
   const comm::Send message{buffer.messages.bytes(0, bytes), other_rank(buffer),
@@ -82,52 +73,42 @@ void PipelineP2p<Sum>::start(const program::Instruction& instruction, Buffer& bu
   tracer_.count_sent(bytes);
 }
 
-template <typename Sum>
-void PipelineP2p<Sum>::post_receive(const program::Instruction& instruction,
-                                    std::int64_t elements) {
+void PipelineP2p::post_receive(const program::Instruction& instruction, std::int64_t bytes) {
   Buffer& buffer = *std::ranges::find(receives_, nullptr, &Buffer::over);  // there are enough
   buffer.over = &edges_.of(instruction);
-  const comm::Receive message{buffer.messages.bytes(0, bytes_of(elements)), other_rank(buffer),
+  const comm::Receive message{buffer.messages.bytes(0, bytes), other_rank(buffer),
                               tag_of(instruction)};
   buffer.over->post({&message, 1}, {}, buffer.channel);
   posted_[at(instruction.pass)].push_back(&buffer);
 }
 
-template <typename Sum>
-typename PipelineP2p<Sum>::Buffer& PipelineP2p<Sum>::arrive(const program::Instruction& instruction,
-                                                            std::int64_t elements) {
+PipelineP2p::Buffer& PipelineP2p::arrive(const program::Instruction& instruction,
+                                         std::int64_t bytes) {
   auto& posted = posted_[at(instruction.pass)];
   Buffer& buffer = *posted.front();
   posted.pop_front();
   const std::int64_t begin = trace::now_ns();
   tracer_.time(program::OtherEvent::wait_for_stage, {}, [&] { complete(buffer); });
-  tracer_.message(
-      program::Operation::receive, begin, trace::now_ns(),
-      {bytes_of(elements), 0, instruction.peer, next_flow(instruction.peer, rank_, instruction)});
-  tracer_.count_received(bytes_of(elements));
+  tracer_.message(program::Operation::receive, begin, trace::now_ns(),
+                  {bytes, 0, instruction.peer, next_flow(instruction.peer, rank_, instruction)});
+  tracer_.count_received(bytes);
   return buffer;
 }
 
 /// Returns the flow of the next stream. Messages of a pair and a pass arrive in the order of their
 /// sends.
-template <typename Sum>
-std::uint32_t PipelineP2p<Sum>::next_flow(Rank from, Rank to,
-                                          const program::Instruction& instruction) {
+std::uint32_t PipelineP2p::next_flow(Rank from, Rank to, const program::Instruction& instruction) {
   return tracer_.next_flow(Hasher()
                                .add(static_cast<std::uint64_t>(from))
                                .add(static_cast<std::uint64_t>(to))
                                .add(static_cast<std::uint64_t>(tag_of(instruction))));
 }
 
-template <typename Sum>
-void PipelineP2p<Sum>::finish() {
+void PipelineP2p::finish() {
   for (Sends& sends : sends_) {
     for (Buffer& buffer : sends.buffers) finish(buffer);
   }
 }
-
-template class PipelineP2p<float>;
-template class PipelineP2p<double>;
 
 PipelineEdges::PipelineEdges(comm::Communicator& world, const program::StepShape& shape,
                              config::Transport transport) {

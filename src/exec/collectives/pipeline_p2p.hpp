@@ -41,33 +41,32 @@ class PipelineEdges {
 
 // --- Messages over these edges ---
 
-template <typename Sum>
 class PipelineP2p {
  public:
   PipelineP2p(const PipelineEdges& edges, const program::StreamBuffers& buffers, Rank rank,
               Tracer& tracer, MemoryLedger& ledger);
 
-  /// Makes room for streams of at most `elements`; none may be under way.
-  void reserve(std::int64_t elements);
+  /// Makes room for streams of at most `bytes`; none may be under way.
+  void reserve(std::int64_t bytes);
 
-  /// Sends `elements` that fill(device pointer) writes. Waits for an earlier send only if all
+  /// Sends `bytes` that fill(device pointer) writes. Waits for an earlier send only if all
   /// buffers are under way.
   template <typename Fill>
-  void send(const program::Instruction& instruction, std::int64_t elements, Fill fill) {
+  void send(const program::Instruction& instruction, std::int64_t bytes, Fill fill) {
     Buffer& buffer = free_buffer(instruction);
-    tracer_.time(program::OtherEvent::pack_stream, {bytes_of(elements)},
-                 [&] { fill(elements_of(buffer)); });
-    start(instruction, buffer, elements);
+    tracer_.time(program::OtherEvent::pack_stream, {bytes},
+                 [&] { fill(buffer.messages.memory()); });
+    start(instruction, buffer, bytes);
   }
 
   /// Starts the receive() of the same pass, microbatch and chunk.
-  void post_receive(const program::Instruction& instruction, std::int64_t elements);
-  /// Waits for `elements` and calls take(device pointer) to read them.
+  void post_receive(const program::Instruction& instruction, std::int64_t bytes);
+  /// Waits for `bytes` and calls take(device pointer) to read them.
   template <typename Take>
-  void receive(const program::Instruction& instruction, std::int64_t elements, Take take) {
-    Buffer& buffer = arrive(instruction, elements);
-    tracer_.time(program::OtherEvent::unpack_stream, {bytes_of(elements)},
-                 [&] { take(static_cast<const Sum*>(elements_of(buffer))); });
+  void receive(const program::Instruction& instruction, std::int64_t bytes, Take take) {
+    Buffer& buffer = arrive(instruction, bytes);
+    tracer_.time(program::OtherEvent::unpack_stream, {bytes},
+                 [&] { take(static_cast<const std::byte*>(buffer.messages.memory())); });
   }
 
   /// Completes all sends.
@@ -84,20 +83,14 @@ class PipelineP2p {
     std::vector<Buffer> buffers;
     std::size_t next = 0;
   };
-  static Sum* elements_of(const Buffer& buffer) {
-    return reinterpret_cast<Sum*>(buffer.messages.memory());
-  }
   static int other_rank(const Buffer& buffer) { return 1 - buffer.over->rank(); }
-  static std::int64_t bytes_of(std::int64_t elements) {
-    return elements * static_cast<std::int64_t>(sizeof(Sum));
-  }
   template <typename Action>
   void for_each_buffer(Action action);
   Buffer& free_buffer(const program::Instruction& instruction);
   void complete(Buffer& buffer);
   void finish(Buffer& buffer);
-  void start(const program::Instruction& instruction, Buffer& buffer, std::int64_t elements);
-  Buffer& arrive(const program::Instruction& instruction, std::int64_t elements);
+  void start(const program::Instruction& instruction, Buffer& buffer, std::int64_t bytes);
+  Buffer& arrive(const program::Instruction& instruction, std::int64_t bytes);
   std::uint32_t next_flow(Rank from, Rank to, const program::Instruction& instruction);
 
   const PipelineEdges& edges_;

@@ -141,10 +141,9 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.activations +=
       software.says_kept()
           ? kept_bytes(e, part, program, rows)
-          : model::activation_bytes(e.model, part,
-                                    {rows, program.buffers, e.run.device, e.parallel.tensor_sums},
+          : model::activation_bytes(e.model, part, model::capacity_for(e, rows, program.buffers),
                                     e.run.recompute, e.run.dtype);
-  const int element = config::bytes_of(software.residual, e.run.dtype);
+  const int element = config::bytes_of(e.residual(), e.run.dtype);
   memory.communication += streams * (rows / layout.tensor() * e.model.d_model * element);
 }
 

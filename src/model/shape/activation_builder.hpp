@@ -37,7 +37,7 @@ class ActivationBuilder {
     if (!keeps_middle()) make_middle(shared);
     if (!keeps_gate_up()) make_(shared.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
     Buffer passing;
-    if (!part_.head) make_(passing.last, "last", held_ * shape_.width);
+    if (!part_.head) make_(passing.last, "last", bytes_of_rows());
     for (int buffer = 0; buffer < capacity_.buffers; ++buffer) {
       work.buffers.push_back(make_buffer(shared, passing));
     }
@@ -56,9 +56,11 @@ class ActivationBuilder {
     return recompute_ != config::Recompute::mlp && recompute_ != config::Recompute::layer;
   }
   static constexpr bool kOneType = std::is_same_v<Real, Sum>;
-  std::int64_t bytes_of_part() const {
-    return capacity_.tensor_sums == config::Travels::sums ? sizeof(Sum) : sizeof(Real);
+  static std::int64_t bytes_of(config::Precision precision) {
+    return precision == config::Precision::sums ? sizeof(Sum) : sizeof(Real);
   }
+  /// Of the residual stream.
+  std::int64_t bytes_of_rows() const { return held_ * shape_.width * bytes_of(capacity_.residual); }
 
   void make_attention(Layer& l) {
     make_(l.rstd1, "rstd1", held_);
@@ -70,7 +72,7 @@ class ActivationBuilder {
   }
 
   void make_middle(Layer& l) {
-    make_(l.middle, "middle", held_ * shape_.width);
+    make_(l.middle, "middle", bytes_of_rows());
     make_(l.rstd2, "rstd2", held_);
   }
 
@@ -86,22 +88,21 @@ class ActivationBuilder {
     }
     for (std::int64_t layer = 0; layer < part_.most_chunk_layers(); ++layer) {
       Layer& l = buffer.layers.emplace_back(shared);
-      make_(l.input, "input", held_ * shape_.width);
+      make_(l.input, "input", bytes_of_rows());
       if (keeps_attention()) make_attention(l);
       if (keeps_middle()) make_middle(l);
       if (keeps_gate_up()) make_(l.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
     }
-    if (part_.head) make_(buffer.last, "last", held_ * shape_.width);
+    if (part_.head) make_(buffer.last, "last", bytes_of_rows());
     return buffer;
   }
 
   void make_backward(All& work) {
-    make_(work.dx, "dx", held_ * shape_.width);
-    if constexpr (kOneType) {
-      work.rounded = work.dx;
-    } else {
+    make_(work.dx, "dx", bytes_of_rows());
+    if (bytes_of(capacity_.residual) != sizeof(Real)) {
       make_(work.rounded, "rounded", held_ * shape_.width);
     }
+    if constexpr (!kOneType) make_(work.merged, "merged", rows_ * shape_.queries);
     make_(work.dout, "dout", rows_ * shape_.queries);
     make_(work.delta, "delta", rows_ * shape_.heads);
     make_(work.dq, "dq", rows_ * shape_.queries);
@@ -114,7 +115,7 @@ class ActivationBuilder {
     make_(work.dnormed, "dnormed", held_ * shape_.width);
     if (part_.tensor_size > 1) {
       make_(work.gathered, "gathered", rows_ * shape_.width);
-      make_(work.parts, "parts", 2 * rows_ * shape_.width * bytes_of_part());
+      make_(work.parts, "parts", 2 * rows_ * shape_.width * bytes_of(capacity_.tensor_sums));
     }
     make_(work.hidden, "hidden", rows_ * std::max(shape_.ffn, shape_.joined()));
     make_(work.norm_partials, "norm_partials", norm_partials(held_, shape_.width));

@@ -24,6 +24,11 @@ std::int64_t count_bytes(const config::Model& model, const ModelPart& part,
 
 }  // namespace
 
+Capacity capacity_for(const config::Experiment& experiment, std::int64_t rows, int buffers) {
+  return {rows, buffers, experiment.run.device, experiment.parallel.tensor_sums,
+          experiment.residual()};
+}
+
 std::int64_t norm_partials(std::int64_t rows, std::int64_t width) {
   return (rows + kNormBlockRows - 1) / kNormBlockRows * width;
 }

@@ -41,8 +41,8 @@ class Draw {
   Software software() {
     return {text(),
             text(),
-            any<Travels>(),
-            any<Travels>(),
+            any<Precision>(),
+            any<Precision>(),
             coin(),
             coin(),
             any<AttentionKernels>(),
@@ -142,12 +142,19 @@ class Draw {
     e.attention.kernel = any<AttentionKernel>();
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   any<Schedule>()};
-    e.run = {integer(0, 99), any<DeviceKind>(),
-             coin(),         any<Transport>(),
-             any<Dtype>(),   any<Recompute>(),
-             false,          integer(0, 1 << 30),
-             1e6 * unit(),   {integer(0, 9), integer(0, 9)},
+    e.run = {integer(0, 99),
+             any<DeviceKind>(),
+             coin(),
+             any<Transport>(),
+             any<Dtype>(),
+             any<Precision>(),
+             any<Recompute>(),
+             false,
+             integer(0, 1 << 30),
+             1e6 * unit(),
+             {integer(0, 9), integer(0, 9)},
              false};
+    if (e.run.dtype != Dtype::bfloat16) e.run.residual = Precision::sums;
     if (e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer) {
       e.attention.inputs = Inputs::resend;
       e.attention.overlap = Overlap::none;

@@ -54,8 +54,8 @@ TEST(Software, IsThisProgramUnlessTheExperimentSaysOtherwise) {
 TEST(Software, HasTheKeysOfItsFile) {
   const Software mine = software_with(kFile, {"cluster.software=stacks/mine.yaml"});
   EXPECT_EQ(mine.name, "mine");
-  EXPECT_EQ(mine.residual, Travels::stored);
-  EXPECT_EQ(mine.gradients, Travels::sums);
+  EXPECT_EQ(mine.residual, Precision::stored);
+  EXPECT_EQ(mine.gradients, Precision::sums);
   EXPECT_FALSE(mine.overlaps_tensor);
   EXPECT_EQ(mine.kept, (KeptBytes{8, 0, 0, 0, 6, 0, 0}));
   EXPECT_TRUE(mine.says_kept());

@@ -409,7 +409,7 @@ TEST(Memory, OfOtherStacksIsWhatTheySayThatTheyKeep) {
   const config::Model& m = e.model;
   const auto own = least_memory(e);
   config::Software& software = e.cluster.software;
-  software.gradients = config::Travels::stored;
+  software.gradients = config::Precision::stored;
   software.kept = {6, 2, 4, 4, 6, 10, 1};
   software.spread = 1.5;
   software.reserved = 1000;
@@ -444,7 +444,7 @@ TEST(Memory, StreamsOfStagesAreOfTheTypeThatTravels) {
   e.parallel.pipeline = 2;
   const std::int64_t own = least_memory(e).communication;
   EXPECT_GT(own, 0);
-  e.cluster.software.residual = config::Travels::stored;
+  e.cluster.software.residual = config::Precision::stored;
   EXPECT_EQ(2 * least_memory(e).communication, own);
 }
 

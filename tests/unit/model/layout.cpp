@@ -118,8 +118,8 @@ class Piece {
     AttentionBuffers<Real> s = llama.attention_buffers(buffer, layer);
     const std::int64_t q = rows.begin * local_.d_model, h = rows.begin * local_.heads;
     const std::int64_t k = rows.begin * local_.kv_heads * local_.head_dim();
-    s = {s.q + q,    s.k + k,     s.v + k,  s.out + q, s.lse + h,
-         s.dout + q, s.delta + h, s.dq + q, s.dk + k,  s.dv + k};
+    s = {s.q + q,     s.k + k,  s.v + k,  s.out + q, s.lse + h, s.dout + q,
+         s.delta + h, s.dq + q, s.dk + k, s.dv + k,  s.kept + q};
     forward ? attention.forward(s) : attention.backward(s);
     fence();
   }
@@ -156,7 +156,7 @@ class Ranks {
       pieces_.push_back(std::make_unique<Piece<Real>>(
           model, part,
           Capacity{rows, static_cast<int>(microbatches * layout.chunks), config::DeviceKind::host,
-                   layout.tensor_sums},
+                   layout.tensor_sums, layout.residual},
           layout, values, group));
     }
     if (layout.halves) {
@@ -164,7 +164,8 @@ class Ranks {
     } else {
       halves_ = {{0, rows}};
     }
-    boundary_ = Array<Sum>("boundary", static_cast<std::size_t>(rows * model.d_model));
+    boundary_ =
+        Array<std::byte>("boundary", static_cast<std::size_t>(rows * model.d_model) * sizeof(Sum));
   }
 
   LayoutResult run() {
@@ -183,7 +184,14 @@ class Ranks {
     const Llama<Real>& first = pieces_.front()->llama;
     const Range all{halves_.front().begin, halves_.back().end};
     first.gradient(all, boundary_.data());
-    result.dx = read_rows<Sum>(boundary_.data(), first.boundary_elements(all));
+    const std::int64_t bytes = first.boundary_bytes(all);
+    if (layout_.residual == config::Precision::sums) {
+      result.dx = read_rows<Sum>(reinterpret_cast<const Sum*>(boundary_.data()),
+                                 bytes / static_cast<std::int64_t>(sizeof(Sum)));
+    } else {
+      result.dx = read_rows<Real>(reinterpret_cast<const Real*>(boundary_.data()),
+                                  bytes / static_cast<std::int64_t>(sizeof(Real)));
+    }
     for (auto& piece : pieces_) {
       if (layout_.reduces_norms) piece->llama.reduce_norm_gradients();
     }
@@ -258,7 +266,7 @@ class Ranks {
   const std::vector<TokenBatch>& batches_;
   std::vector<std::unique_ptr<Piece<Real>>> pieces_;
   std::vector<Range> halves_;
-  Array<Sum> boundary_;
+  Array<std::byte> boundary_;
 };
 
 template <typename Real>

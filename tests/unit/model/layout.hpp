@@ -18,7 +18,8 @@ struct Layout {
   config::Recompute recompute = config::Recompute::none;
   bool halves = false;  ///< microbatches are cut in the middle, where a document ends
   bool reduces_norms = true;
-  config::Travels tensor_sums = config::Travels::stored;
+  config::Precision tensor_sums = config::Precision::stored;
+  config::Precision residual = config::Precision::sums;
 };
 
 struct LayoutResult {

@@ -77,7 +77,7 @@ struct ByKernels : Filler<Real> {
     kernels::attention_forward<Real>(shape(), this->rotary, tasks(buffers));
   }
   void backward(const AttentionBuffers<Real>& buffers) const {
-    attention::delta<Real>(buffers.out, buffers.dout, this->rows(), heads(), head_dim(),
+    attention::delta<Real>(buffers.kept, buffers.dout, this->rows(), heads(), head_dim(),
                            buffers.delta);
     kernels::attention_backward<Real>(shape(), this->rotary, tasks(buffers));
   }

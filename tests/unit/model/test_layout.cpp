@@ -148,11 +148,11 @@ double gradient_error(const LayoutResult& got, const LayoutResult& expected) {
   return std::sqrt(apart / size);
 }
 
-/// Parts that are rounded before they are added cost little beside what bfloat16 costs one rank:
-/// docs/placements.md has these numbers.
-TEST(Layouts, PartsOfSumsInBfloat16) {
+/// What is rounded beside the inputs of products: docs/placements.md and docs/experiment.md have
+/// these numbers.
+TEST(Layouts, SumsAndResidualsInBfloat16) {
   config::Model model = divisible_model(8);
-  model.layers = 2;
+  model.layers = 4;
   model.d_model = 256;
   model.heads = 8;
   model.ffn = 352;
@@ -166,20 +166,32 @@ TEST(Layouts, PartsOfSumsInBfloat16) {
   }
   for (double& value : values) value = static_cast<double>(static_cast<float>(bfloat16(value)));
   const LayoutResult exact = run_layout<double>(model, values, batch, {});
-  const auto error = [&](int tensor, config::Travels sums) {
-    Layout layout{1, 1, tensor};
+  using config::Precision;
+  const auto error = [&](Layout layout, Precision sums, Precision residual) {
     layout.tensor_sums = sums;
+    layout.residual = residual;
     return gradient_error(run_layout<bfloat16>(model, values, batch, layout), exact);
   };
-  const double alone = error(1, config::Travels::sums);
-  std::printf("gradients of one rank in bfloat16: %.3e off\n", alone);
+  const double alone = error({}, Precision::sums, Precision::sums);
+  const double rounded = error({}, Precision::sums, Precision::stored);
+  std::printf("gradients of one rank: %.3e off, residual in bfloat16: %.3e\n", alone, rounded);
+  EXPECT_GT(rounded, 1.1 * alone);
+  EXPECT_LT(rounded, 3 * alone);
   for (const int tensor : {2, 4, 8}) {
-    const double sums = error(tensor, config::Travels::sums);
-    const double stored = error(tensor, config::Travels::stored);
-    std::printf("of %d ranks: %.3e, with parts in bfloat16 %.3e\n", tensor, sums, stored);
+    const Layout layout{1, 1, tensor};
+    const double sums = error(layout, Precision::sums, Precision::sums);
+    const double parts = error(layout, Precision::stored, Precision::sums);
+    const double both = error(layout, Precision::stored, Precision::stored);
+    std::printf("of %d ranks: %.3e, parts in bfloat16: %.3e, residual too: %.3e\n", tensor, sums,
+                parts, both);
     EXPECT_LT(sums, 1.1 * alone);
-    EXPECT_LT(stored, 1.2 * alone);
-    EXPECT_NE(stored, sums);
+    EXPECT_LT(parts, 1.2 * alone);
+    EXPECT_NE(parts, sums);
+    EXPECT_LT(both, 1.2 * rounded);
+  }
+  // Pipeline stages send what they store, and what is computed again is rounded again.
+  for (const config::Recompute recompute : test::kRecompute) {
+    EXPECT_DOUBLE_EQ(error({2, 1, 1, recompute}, Precision::sums, Precision::stored), rounded);
   }
 }
 

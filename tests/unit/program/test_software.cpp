@@ -45,10 +45,10 @@ double layer_seconds(const config::Experiment& e) {
 
 TEST(Software, DecidesTheTypeOfTheResidualStream) {
   config::Software stored;
-  stored.residual = config::Travels::stored;
+  stored.residual = config::Precision::stored;
   config::Experiment own = experiment({});
   const config::Experiment other = experiment(stored);
-  own.parallel.tensor_sums = config::Travels::sums;
+  own.parallel.tensor_sums = config::Precision::sums;
   constexpr std::int64_t kStream = kRows * 64;
   // Two gathers in bfloat16, two sums in float32 or bfloat16.
   EXPECT_EQ(collective_bytes(own, Pass::forward), kStream * (2 * 2 + 2 * 4));

@@ -61,7 +61,7 @@ TEST(TensorCollectives, OfTheBackwardPass) {
 
 TEST(TensorCollectives, SumPartsInTheTypeOfSumsIfAsked) {
   config::Experiment e = experiment();
-  e.parallel.tensor_sums = config::Travels::sums;
+  e.parallel.tensor_sums = config::Precision::sums;
   EXPECT_THAT(list(e, Operation::embed, Pass::forward),
               ElementsAre(TensorCollective{Collective::reduce_scatter, kRows * 64 * 4}));
 }

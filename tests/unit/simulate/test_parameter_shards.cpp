@@ -112,7 +112,7 @@ TEST(ParameterShards, WhereRanksComputeLongEnoughOnlyFirstGathersAreSeen) {
 TEST(OtherStacks, HideGathersAndShowLateSums) {
   constexpr double kRate = 1e6;
   const Machine m = machine(1e4, kRate);
-  const auto seconds = [&](bool ahead, bool late, config::Travels type) {
+  const auto seconds = [&](bool ahead, bool late, config::Precision type) {
     config::Experiment e = experiment(2, Shard::optimizer);
     e.cluster.software.overlaps_gathers = ahead;
     e.cluster.software.overlaps_gradients = !late;
@@ -122,13 +122,14 @@ TEST(OtherStacks, HideGathersAndShowLateSums) {
   const config::Experiment e = experiment(2, Shard::optimizer);
   const double layer = 2 * layer_elements(e) / 2 / kRate;  // in bfloat16
   const double tables = 2 * table_elements(e) / 2 / kRate;
-  const double usual = seconds(false, false, config::Travels::sums);
-  EXPECT_NEAR(usual - seconds(true, false, config::Travels::sums), (kLayers - 1) * layer,
+  const double usual = seconds(false, false, config::Precision::sums);
+  EXPECT_NEAR(usual - seconds(true, false, config::Precision::sums), (kLayers - 1) * layer,
               1e-9 * usual);
   // Beside computation all sums but that of the last layer, and of what lies outside layers, hide.
-  EXPECT_NEAR(seconds(false, true, config::Travels::sums) - usual, (kLayers - 1) * 2 * layer,
+  EXPECT_NEAR(seconds(false, true, config::Precision::sums) - usual, (kLayers - 1) * 2 * layer,
               1e-9 * usual);
-  EXPECT_NEAR(usual - seconds(false, false, config::Travels::stored), layer + tables, 1e-9 * usual);
+  EXPECT_NEAR(usual - seconds(false, false, config::Precision::stored), layer + tables,
+              1e-9 * usual);
 }
 
 TEST(ParameterShards, ARankWaitsForTheLastToAskForALayer) {

@@ -22,20 +22,25 @@ struct Capacity {
   int buffers = 1;        ///< microbatches x chunks in flight
   config::DeviceKind device = config::DeviceKind::host;
   /// The type in which the ranks of a tensor group send their parts of a sum: Sum or Real.
-  config::Travels tensor_sums = config::Travels::stored;
+  config::Precision tensor_sums = config::Precision::stored;
+  config::Precision residual = config::Precision::sums;  ///< of the stream and its gradient
 };
 
-// Real is the input type of matrix products, Sum that of sums, and Array<T> an array of T.
+Capacity capacity_for(const config::Experiment& experiment, std::int64_t rows, int buffers);
+
+// Real is the input type of matrix products, Sum that of sums, and Array<T> an array of T. Bytes
+// are of Sum or Real, as the capacity says.
 
 template <typename Real, typename Sum, template <typename> class Array>
 struct LayerArrays {
-  Array<Sum> input;     ///< [r, C] residual stream
-  Array<Sum> rstd1;     ///< [r]
-  Array<Real> q, k, v;  ///< [R, H D], [R, G D], [R, G D]
-  Array<Sum> out, lse;  ///< [R, H D], [R, H]
-  Array<Sum> middle;    ///< [r, C] residual stream after attention
-  Array<Sum> rstd2;     ///< [r]
-  Array<Real> gate_up;  ///< [R, 2F]: gate and up of a row, one after the other
+  Array<std::byte> input;   ///< [r, C] residual stream
+  Array<Sum> rstd1;         ///< [r]
+  Array<Real> q, k, v;      ///< [R, H D], [R, G D], [R, G D]
+  Array<Real> out;          ///< [R, H D]: O; where Sum is Real, also while attention adds to it
+  Array<Sum> lse;           ///< [R, H]
+  Array<std::byte> middle;  ///< [r, C] residual stream after attention
+  Array<Sum> rstd2;         ///< [r]
+  Array<Real> gate_up;      ///< [R, 2F]: gate and up of a row, one after the other
 };
 
 /// One chunk of one microbatch in flight.
@@ -48,23 +53,24 @@ struct BufferArrays {
   Array<std::int32_t> run_begins;            ///< [R + 1]
   std::int64_t chunk_layers = 0;             ///< layers of the chunk that it is for
   std::vector<LayerArrays<Real, Sum, Array>> layers;  ///< as many as the part's longest chunk has
-  Array<Sum> last;                                    ///< [r, C] output of the chunk's last layer
+  Array<std::byte> last;                              ///< [r, C] output of the chunk's last layer
 };
 
 template <typename Real, typename Sum, template <typename> class Array>
 struct ActivationArrays {
   std::vector<BufferArrays<Real, Sum, Array>> buffers;
   // Shared by the operations of one microbatch's backward pass.
-  Array<Sum> dx;          ///< [r, C] residual gradient
-  Array<Real> rounded;    ///< [r, C] `dx` for matrix products; `dx` itself if types are equal
+  Array<std::byte> dx;    ///< [r, C] residual gradient
+  Array<Real> rounded;    ///< [r, C] `dx` for matrix products; empty where `dx` is of Real
+  Array<Sum> merged;      ///< [R, H D]: O while attention adds to it; empty where Sum is Real
   Array<Real> dout;       ///< [R, H D]
   Array<Sum> delta;       ///< [R, H]
   Array<Sum> dq, dk, dv;  ///< [R, H D], [R, G D], [R, G D]
   // Scratch of one operation.
-  Array<Real> normed;        ///< [r, C] and [R, H D]
+  Array<Real> normed;        ///< [r, C]
   Array<Sum> dnormed;        ///< [r, C]
   Array<Real> gathered;      ///< [R, C]; empty without a tensor group
-  Array<std::byte> parts;    ///< [2, R, C] of Sum or Real; empty without a tensor group
+  Array<std::byte> parts;    ///< [2, R, C]; empty without a tensor group
   Array<Real> hidden;        ///< [R, F] and [R, (H + 2 G) D]
   Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient
   // Scratch of the loss; empty if the part has no head.

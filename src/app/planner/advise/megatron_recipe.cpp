@@ -82,7 +82,7 @@ class Arguments {
     line(fmt::format("--micro-batch-size {} --global-batch-size {}{}", at_once,
                      e_.batch.tokens / sequence_,
                      e_.run.dtype == config::Dtype::bfloat16 ? " --bf16" : ""));
-    if (e_.cluster.software.gradients == config::Travels::stored) line("--grad-reduce-in-bf16");
+    if (e_.cluster.software.gradients == config::Precision::stored) line("--grad-reduce-in-bf16");
   }
 
   void add_degrees() {
