@@ -256,6 +256,37 @@ def test_inputs_have_half_the_size_in_messages(corpus, tmp_path):
     assert moved["bfloat16"] / moved["float32"] == pytest.approx(ratio, rel=1e-12)
 
 
+ACTIVATIONS = 3  # kind of memory
+
+
+def of_rank(run, dataset, field, rank=0):
+    with h5py.File(run.folder / "trace" / f"rank-{rank:05}.h5", "r") as file:
+        return file[dataset][field][-1]
+
+
+@needs_bfloat16
+def test_a_residual_stream_in_bfloat16(single, corpus, tmp_path):
+    """Its rows are rounded twice in every layer, and stages of a pipeline send half as much."""
+    stored = {"run": {"residual": "stored"}}
+    alone = harness.train(tmp_path / "alone", training(corpus, stored, "bfloat16"))
+    np.testing.assert_allclose(alone.losses, single["float32"].losses, rtol=2 * ROUNDING)
+    assert np.any(alone.losses != single["bfloat16"].losses)
+    ran = {}
+    for name, keys in {"sums": {}, "stored": stored}.items():
+        stages = {"parallel": {"pipeline": 2}, **keys}
+        ran[name] = harness.train(tmp_path / name, training(corpus, stages, "bfloat16"))
+    np.testing.assert_array_equal(ran["stored"].losses, alone.losses)
+    sent = {name: of_rank(run, "/steps", "bytes_sent") for name, run in ran.items()}
+    assert sent["sums"] == 2 * sent["stored"] > 0
+
+    def kept(run):
+        return of_rank(run, "/memory/highwater", "peak_bytes")[ACTIVATIONS]
+
+    # Two rows in each of two layers, one after them, the gradient and its rounded copy.
+    elements = (2 * 2 + 3) * 96 * MODEL["d_model"]
+    assert kept(single["bfloat16"]) - kept(alone) == 2 * elements
+
+
 @pytest.mark.skipif(HAS_BFLOAT16, reason="this processor has AVX2: nothing to refuse")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_refused_where_the_processor_cannot(ranks, corpus, tmp_path):

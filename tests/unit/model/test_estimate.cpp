@@ -49,7 +49,9 @@ std::vector<Case> cases() {
   for (const config::Recompute recompute : test::kRecompute) {
     for (const config::Model& model : models()) {
       for (const std::int64_t rows : {1, 5, 40}) {
-        all.push_back({model, whole_model(model), {rows, rows == 5 ? 3 : 1}, recompute});
+        Capacity capacity{rows, rows == 5 ? 3 : 1};
+        capacity.residual = rows == 1 ? config::Precision::sums : config::Precision::stored;
+        all.push_back({model, whole_model(model), capacity, recompute});
       }
     }
     config::Model divisible = test::small_model(false);
@@ -78,7 +80,8 @@ void expect_allocated(const Case& c, config::Dtype dtype) {
   llama.reserve(c.capacity.rows - 1);
   EXPECT_EQ(ledger.peak(MemoryKind::activations), ledger.current(MemoryKind::activations));
   llama.reserve(3 * c.capacity.rows);
-  const Capacity larger{3 * c.capacity.rows, c.capacity.buffers};
+  Capacity larger = c.capacity;
+  larger.rows *= 3;
   EXPECT_EQ(ledger.peak(MemoryKind::activations),
             activation_bytes(c.model, c.part, larger, c.recompute, dtype));
   EXPECT_EQ(ledger.peak(MemoryKind::activations), ledger.current(MemoryKind::activations));
