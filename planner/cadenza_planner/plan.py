@@ -97,6 +97,9 @@ def _settings(layout):
                          "valid: whole numbers") from None
     layout.setdefault("model.d_model", width)
     layout.setdefault("kv_heads", heads)
+    # What a token costs beside attention, with which documents are shared: as Llama 3 has it.
+    tensor = max(1, int(layout.get("tensor", layout.get("parallel.tensor", 1))))
+    layout.setdefault("model.ffn", -(-7 * width // (2 * tensor)) * tensor)
     settings = []
     for key, value in layout.items():
         if key not in _SHORT and "." not in key:
@@ -125,7 +128,8 @@ def plan(lengths, layout, machine=None):
              i mod data's
     layout   data, pipeline, tensor, context; heads, kv_heads and head_dim of the model; dtype;
              placement (cad), tolerance (0.1), block (128) and what else a placement takes; any key
-             of an experiment as "attention.window"
+             of an experiment as "attention.window". A context group shares documents by their cost,
+             beside that of their tokens elsewhere: "model.ffn" is 7/2 heads x head_dim
     machine  a machine file's path: the rates of placements that ask for them
 
     Returns a Plan. Raises ValueError, one line, for lengths or a layout that do not fit. Releases

@@ -79,8 +79,8 @@ std::int64_t given(const std::vector<std::string>& settings, const char* key) {
   return std::clamp<std::int64_t>(number, 1, config::kMostRanks);
 }
 
-/// Reads the settings. Of the model, plans depend on heads and head_dim only, and the numbers of
-/// the batch follow from the lengths.
+/// Reads the settings. Of the model, plans depend on heads and head_dim only, and homes by cost on
+/// its widths; the numbers of the batch follow from the lengths.
 /// @throws Error(usage)
 config::Experiment make_experiment(const std::vector<std::string>& settings,
                                    const data::Batch& batch) {

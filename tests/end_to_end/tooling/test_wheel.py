@@ -26,8 +26,8 @@ MODEL = {"heads": 4, "kv_heads": 2, "head_dim": 8}
 LAYOUTS = {
     "cad": ({"data": 4}, {"parallel": {"data": 4}}),
     "cad, tensor and context": (
-        {"data": 2, "tensor": 2, "context": 2},
-        {"parallel": {"data": 2, "tensor": 2, "context": 2}},
+        {"data": 2, "tensor": 2, "context": 2, "model.ffn": 48, "batch.break_even": 300},
+        {"parallel": {"data": 2, "tensor": 2, "context": 2}, "batch": {"break_even": 300}},
     ),
     "cad, pipeline": ({"data": 2, "pipeline": 2}, {"parallel": {"data": 2, "pipeline": 2}}),
     "cad, servers, halves": (
