@@ -107,6 +107,7 @@ void describe(Visitor& visit, Links& links) {
   visit.block("between", links.between);
   visit.key("adapters", links.adapters, Integers{0, 4096});
   visit.key("compute_share", links.compute_share, Numbers{0.0, 1.0});
+  visit.key("host_bytes_per_second", links.host_bytes_per_second, kPositive);
   visit.block("fabric", links.fabric);
 }
 

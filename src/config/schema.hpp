@@ -259,6 +259,7 @@ void describe(Visitor& visit, Run& run) {
   visit.key("dtype", run.dtype);
   visit.key("residual", run.residual);
   visit.key("recompute", run.recompute, or_auto(run.recompute_open));
+  visit.key("offload", run.offload);
   visit.key("memory", run.memory, kBytes);
   visit.key("timeout", run.timeout, Numbers{0.0, 1e6});
   visit.block("checkpoint", run.checkpoint);

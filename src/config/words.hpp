@@ -91,6 +91,8 @@ inline constexpr auto kWords<Gather> = std::to_array<std::string_view>({"seen", 
 template <>
 inline constexpr auto kWords<AttentionKernel> = kAttentionKernelWords;
 template <>
+inline constexpr auto kWords<Offload> = std::to_array<std::string_view>({"none", "activations"});
+template <>
 inline constexpr auto kWords<Recompute> = std::to_array<std::string_view>({"none", "mlp",
                                                                            "attention", "layer"});
 template <>

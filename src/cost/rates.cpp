@@ -274,6 +274,10 @@ Way Rates::way(Rank from, Rank to) const {
   return parts_->links.way(from, to);
 }
 
+double Rates::host_copy(std::int64_t bytes) const {
+  return static_cast<double>(bytes) / machine().links.host_bytes_per_second;
+}
+
 int Rates::node_of(Rank rank) const {
   return parts_->links.node_of(rank);
 }

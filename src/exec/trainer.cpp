@@ -34,6 +34,7 @@ Trainer<Real>::Trainer(const config::Experiment& experiment, const program::Step
                        const kernels::RotaryTable<Sum>& rotary, const data::Corpus& corpus,
                        Tracer& tracer, MemoryLedger& ledger)
     : experiment_(experiment),
+      step_shape_(step_shape),
       layout_(step_shape.layout),
       groups_(groups),
       world_(world),
@@ -63,11 +64,18 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
     places_.resize(static_cast<std::size_t>(buffers_));
     llama_.reset();
     const std::int64_t room = std::max(rows, usual_rows(experiment_));
-    llama_.emplace(experiment_.model, part_, model::capacity_for(experiment_, room, buffers_),
+    llama_.emplace(experiment_.model, part_,
+                   capacity_of(experiment_, step_shape_, world_.rank(), room, buffers_),
                    experiment_.run.recompute, rotary_, parameters_,
                    layout_.tensor() > 1 ? &tensor_ : nullptr, ledger_);
   }
   llama_->reserve(rows);
+  if (step_shape_.offloads) {
+    if (!store_) store_.emplace();
+    std::int64_t kept = 0;
+    for (const auto& array : llama_->kept(0)) kept += std::ssize(array);
+    store_->reserve(kept);
+  }
   streams_.reserve(llama_->boundary_bytes({0, std::max(rows, usual_rows(experiment_))}));
   if (!experiment_.run.evaluates) {
     tracer_.time(OtherEvent::zero_gradients, {},
@@ -92,37 +100,86 @@ void Trainer<Real>::run(const Instruction& instruction, const program::StepPlan&
   constexpr Handler run_layer = [](Trainer& t, const Call& c) {
     t.run_rows(c.instruction, c.half(), [&](Range rows) { t.run_layer(c.instruction, rows); });
   };
-  static constexpr auto kHandlers = program::handlers_of<Handler>(
-      program::Actor::trainer,
-      {{Operation::load, [](Trainer& t, const Call& c) { t.load(c.instruction, c.plan, c.home); }},
-       {Operation::embed,
-        [](Trainer& t, const Call& c) {
-          t.run_rows(c.instruction, c.half(),
-                     [&](Range rows) { t.llama_->embed(c.instruction.buffer, rows); });
-        }},
-       {Operation::post_receive,
-        [](Trainer& t, const Call& c) {
-          t.streams_.post_receive(c.instruction, t.llama_->boundary_bytes(c.all()));
-        }},
-       {Operation::receive, [](Trainer& t, const Call& c) { t.receive(c.instruction, c.all()); }},
-       {Operation::send, [](Trainer& t, const Call& c) { t.send(c.instruction, c.all()); }},
-       {Operation::attention_inputs, run_layer},
-       {Operation::attention_outputs, run_layer},
-       {Operation::loss,
-        [](Trainer& t, const Call& c) {
-          t.run_rows(c.instruction, c.half(), [&](Range rows) { t.add_loss(c.instruction, rows); });
-        }},
-       {Operation::embed_gradient,
-        [](Trainer& t, const Call& c) {
-          t.run_rows(c.instruction, c.half(),
-                     [&](Range rows) { t.llama_->embed_gradient(c.instruction.buffer, rows); });
-        }},
-       {Operation::reduce_layer,
-        [](Trainer& t, const Call& c) { t.gradients_.post_layer(c.instruction.layer); }},
-       {Operation::reduce_gradients, [](Trainer& t, const Call& c) { t.reduce(c.instruction); }},
-       {Operation::gradient_norm, [](Trainer& t, const Call&) { t.measure_gradient(); }},
-       {Operation::optimize, [](Trainer& t, const Call& c) { t.optimize(c.plan.batch.step); }},
-       {Operation::gather_parameters, [](Trainer& t, const Call&) { t.gather_parameters(); }}});
+  static constexpr auto kHandlers = program::
+      handlers_of<Handler>(program::Actor::trainer, {{Operation::load,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.load(c.instruction, c.plan, c.home);
+                                                      }},
+                                                     {Operation::embed,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.run_rows(c.instruction, c.half(),
+                                                                   [&](Range rows) {
+                                                                     t.llama_->embed(
+                                                                         c.instruction.buffer,
+                                                                         rows);
+                                                                   });
+                                                      }},
+                                                     {Operation::post_receive,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.streams_.post_receive(
+                                                            c.instruction,
+                                                            t.llama_->boundary_bytes(c.all()));
+                                                      }},
+                                                     {Operation::receive,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.receive(c.instruction, c.all());
+                                                      }},
+                                                     {Operation::send,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.send(c.instruction, c.all());
+                                                      }},
+                                                     {Operation::offload,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.copy(c.instruction);
+                                                      }},
+                                                     {Operation::fetch,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.copy(c.instruction);
+                                                      }},
+                                                     {Operation::wait_for_copy,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.copy(c.instruction);
+                                                      }},
+                                                     {Operation::attention_inputs, run_layer},
+                                                     {Operation::attention_outputs, run_layer},
+                                                     {Operation::loss,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.run_rows(c.instruction, c.half(),
+                                                                   [&](Range rows) {
+                                                                     t.add_loss(c.instruction,
+                                                                                rows);
+                                                                   });
+                                                      }},
+                                                     {Operation::embed_gradient,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.run_rows(c.instruction, c.half(),
+                                                                   [&](Range rows) {
+                                                                     t.llama_->embed_gradient(
+                                                                         c.instruction.buffer,
+                                                                         rows);
+                                                                   });
+                                                      }},
+                                                     {Operation::reduce_layer,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.gradients_.post_layer(
+                                                            c.instruction.layer);
+                                                      }},
+                                                     {Operation::reduce_gradients,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.reduce(c.instruction);
+                                                      }},
+                                                     {Operation::gradient_norm,
+                                                      [](Trainer& t, const Call&) {
+                                                        t.measure_gradient();
+                                                      }},
+                                                     {Operation::optimize,
+                                                      [](Trainer& t, const Call& c) {
+                                                        t.optimize(c.plan.batch.step);
+                                                      }},
+                                                     {Operation::gather_parameters,
+                                                      [](Trainer& t, const Call&) {
+                                                        t.gather_parameters();
+                                                      }}});
   kHandlers[at(instruction.operation)](*this, {instruction, plan, home});
 }
 
@@ -192,6 +249,20 @@ void Trainer<Real>::receive(const Instruction& instruction, Range rows) {
     if (rows.empty()) return;
     instruction.pass == Pass::forward ? llama_->set_input(instruction.buffer, rows, from)
                                       : llama_->set_gradient(rows, from);
+  });
+}
+
+/// Starts a copy of what a layer keeps to or from host memory, or waits for it.
+template <typename Real>
+void Trainer<Real>::copy(const Instruction& instruction) {
+  const auto layers = std::ssize(parameters_.table.layers);
+  const std::int64_t place = instruction.buffer * layers + instruction.layer;
+  const int slot = instruction.slot;
+  tracer_.time(instruction.operation, {}, [&] {
+    if (instruction.operation == Operation::wait_for_copy) return store_->wait(slot);
+    const bool out = instruction.operation == Operation::offload;
+    out ? store_->put(place, slot, llama_->kept(slot))
+        : store_->get(place, slot, llama_->kept(slot));
   });
 }
 

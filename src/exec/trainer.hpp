@@ -21,6 +21,7 @@
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "cadenza/exec/executor.hpp"
+#include "cadenza/kernels/host_store.hpp"
 #include "cadenza/model/checkpoint.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/program/layout.hpp"
@@ -88,12 +89,14 @@ class Trainer {
   void run_layer(const program::Instruction& instruction, Range rows);
   void send(const program::Instruction& instruction, Range rows);
   void receive(const program::Instruction& instruction, Range rows);
+  void copy(const program::Instruction& instruction);
   void reduce(const program::Instruction& instruction);
   void gather_parameters();
   void measure_gradient();
   void optimize(std::int64_t step);
 
   config::Experiment experiment_;
+  const program::StepShape& step_shape_;
   const program::Layout& layout_;
   Groups& groups_;
   comm::Communicator& world_;
@@ -107,6 +110,7 @@ class Trainer {
   std::optional<model::Llama<Real>> llama_;
   GradientReducer<Real> gradients_;
   PipelineP2p streams_;
+  std::optional<HostStore> store_;  ///< with offloading
   model::TokenBatch batch_;
   std::vector<RowPlaces> places_;  ///< of the microbatch in each buffer
   int buffers_ = 0;

@@ -68,6 +68,21 @@ AttentionBuffers<Real> Llama<Real>::attention_buffers(int buffer, int layer) {
 }
 
 template <typename Real>
+std::vector<std::span<std::byte>> Llama<Real>::kept(int slot) const {
+  const LayerActivations<Real>& l = work_.slots[at(slot)];
+  std::vector<std::span<std::byte>> arrays;
+  const auto add = [&](const auto&... all) {
+    (arrays.push_back(std::as_writable_bytes(std::span(all.data(), all.size()))), ...);
+  };
+  const Keeps keeps(recompute_);
+  add(l.input);
+  if (keeps.attention) add(l.rstd1, l.q, l.k, l.v, l.out, l.lse);
+  if (keeps.middle) add(l.middle, l.rstd2);
+  if (keeps.gate_up) add(l.gate_up);
+  return arrays;
+}
+
+template <typename Real>
 Accumulator<Real>* Llama<Real>::merged(const LayerActivations<Real>& layer) {
   if constexpr (std::is_same_v<Real, Sum>) {
     return layer.out.data();
@@ -91,7 +106,7 @@ template <typename Real>
 Residual<Real> Llama<Real>::stream_after(int buffer, int layer, const Span& rows) {
   ActivationBuffer<Real>& of = activations(buffer);
   const int next = in_chunk(layer) + 1;
-  return held(next < of.chunk_layers ? of.layers[at(next)].input : of.last, rows);
+  return held(next < of.chunk_layers ? in_buffer(buffer, next).input : of.last, rows);
 }
 
 template <typename Real>
@@ -112,7 +127,7 @@ int Llama<Real>::in_chunk(int layer) const {
 template <typename Real>
 Residual<Real> Llama<Real>::residual(int buffer, std::int64_t in_chunk, const Span& rows) {
   if (in_chunk == 0) return nullptr;
-  return held(activations(buffer).layers[at(in_chunk - 1)].middle, rows);
+  return held(in_buffer(buffer, in_chunk - 1).middle, rows);
 }
 
 template <typename Real>
@@ -206,6 +221,7 @@ void Llama<Real>::reduce_norm_gradients() {
   template int Llama<Real>::in_chunk(int) const;                                                   \
   template Residual<Real> Llama<Real>::residual(int, std::int64_t, const Span&);                   \
   template Residual<Real> Llama<Real>::last_residual(int, const Span&);                            \
+  template std::vector<std::span<std::byte>> Llama<Real>::kept(int) const;                         \
   template Accumulator<Real>* Llama<Real>::merged(const LayerActivations<Real>&);                  \
   template const Real* Llama<Real>::keep_out(const LayerActivations<Real>&, const Span&);          \
   template const Real* Llama<Real>::as_real(const Sum*, std::int64_t, Real*);                      \

@@ -108,6 +108,19 @@ std::int64_t OperationShapes::stream_bytes(std::int64_t rows) const {
   return rows / sharers_ * model_.d_model * stream_;
 }
 
+std::int64_t OperationShapes::kept_bytes(std::int64_t rows) const {
+  using config::Recompute;
+  const bool layer = recompute_ == Recompute::layer;
+  const double held = 1.0 / sharers_;  // of every row
+  double bytes = held * width_ * stream_;
+  if (!layer && recompute_ != Recompute::attention) {
+    bytes += held * sum_ + (2 * queries_ + 2 * keys_) * element_ + heads_ * sum_;
+  }
+  if (!layer) bytes += held * (width_ * stream_ + sum_);
+  if (!layer && recompute_ != Recompute::mlp) bytes += 2 * ffn_ * element_;
+  return static_cast<std::int64_t>(bytes * static_cast<double>(rows));
+}
+
 /// Bytes of an RMSNorm that adds a residual first.
 double OperationShapes::norm_bytes(double rows) const {
   return rows / sharers_ * width_ * (3 * stream_ + element_);

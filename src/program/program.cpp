@@ -8,6 +8,8 @@
 //   turns, so that messages of one are under way while the other computes;
 // - the backward pass runs layers and halves in reverse, may recompute a layer's forward pass
 //   first, and starts the sum of a layer's gradients after its last microbatch;
+// - with offloading, what a layer keeps is copied into host memory once the next layer has read it,
+//   and fetched when the memory of a layer is free, two layers ahead of the backward pass;
 // - where ranks have shards of the parameters, every pass gathers each layer's, the next one's
 //   while a layer computes, and starts the sum of its gradients at once. What lies outside layers
 //   is gathered once a step. Other stacks may gather updated parameters beside the first forward
@@ -102,10 +104,12 @@ class Builder {
       buffers_.take(unit.microbatch, unit.chunk);
       gather(unit, Pass::forward, 0);
       add(of(unit, Operation::load));
+      copy(unit, Operation::wait_for_copy, 0);
       enter(unit);
     }
     add_layers(unit, Pass::forward);
     if (unit.microbatch >= 0 && !is_last(unit)) send(unit);
+    offload(unit, layers_of(unit) - 1);
     if (unit.microbatch < 0 || !step_shape_.evaluates) return;
     if (is_last(unit)) add_parts(of(unit, Operation::loss));
     buffers_.release(unit.microbatch, unit.chunk);
@@ -114,7 +118,11 @@ class Builder {
   void add_backward(const MicrobatchPass& unit) {
     const bool trains = unit.microbatch >= 0;
     gather(unit, Pass::backward, 0);
-    if (trains && is_last(unit)) add_parts(of(unit, Operation::loss));
+    for (int ahead = 1; ahead <= slots(); ++ahead) fetch(unit, layers_of(unit) - ahead);
+    if (trains && is_last(unit)) {
+      copy(unit, Operation::wait_for_copy, layers_of(unit) - 1);
+      add_parts(of(unit, Operation::loss));
+    }
     if (trains && !is_last(unit)) add(stream(unit, Operation::receive));
     add_layers(unit, Pass::backward);
     if (!trains) return;
@@ -160,6 +168,28 @@ class Builder {
         if (i + 1 < layers) add_start(unit, pass, i + 1, half);
       });
     }
+  }
+
+  // --- Activations that wait in host memory ---
+
+  int slots() const { return step_shape_.offloads ? step_shape_.slots(at_.pipeline) : 0; }
+
+  /// Adds a copy of what a layer of the unit's chunk keeps, or a wait for it.
+  void copy(const MicrobatchPass& unit, Operation operation, int layer) {
+    if (unit.microbatch < 0 || slots() == 0 || layer < 0 || layer >= layers_of(unit)) return;
+    const int i = unit.pass == Pass::forward ? layer : layers_of(unit) - 1 - layer;
+    Instruction instruction = with(at_layer(unit, unit.pass, i, 0), operation);
+    instruction.slot = layer % slots();
+    add(instruction);
+  }
+  bool stays(const MicrobatchPass& unit, int layer) const {
+    return layer >= layers_of(unit) - step_shape_.staying_layers(at_.pipeline);
+  }
+  void offload(const MicrobatchPass& unit, int layer) {
+    if (!stays(unit, layer)) copy(unit, Operation::offload, layer);
+  }
+  void fetch(const MicrobatchPass& unit, int layer) {
+    if (!stays(unit, layer)) copy(unit, Operation::fetch, layer);
   }
 
   // --- Parameters of a layer, where ranks have shards of them ---
@@ -211,7 +241,12 @@ class Builder {
     wait_and_gather(unit, pass, i, half);
     if (pass == Pass::forward) {
       if (trains) add(with(instruction, Operation::attention_inputs));
+      // The norm of these inputs was the last to read the layer before.
+      if (half + 1 == step_shape_.halves) offload(unit, i - 1);
     } else {
+      if (half + 1 == step_shape_.halves) {
+        copy(unit, Operation::wait_for_copy, layers_of(unit) - 1 - i);
+      }
       if (recomputes_attention()) recompute_attention(instruction, trains);
       if (trains) add(with(instruction, Operation::attention_outputs));
       if (trains) add(with(instruction, Operation::begin_attention));
@@ -236,11 +271,13 @@ class Builder {
     exchange(instruction).add_end(instruction, program_.instructions);
     if (unit.microbatch < 0) return;
     if (pass == Pass::forward) {
+      if (half == 0) copy(unit, Operation::wait_for_copy, i + 1);  // they write its stream
       add(with(instruction, Operation::attention_outputs));
       return;
     }
     add(with(instruction, Operation::attention_inputs));
     const bool last_half = half == 0;  // the backward pass runs the second half first
+    if (last_half) fetch(unit, layers_of(unit) - 1 - i - slots());
     const bool last = unit.microbatch + 1 == step_shape_.pipeline.microbatches;
     const bool sums = step_shape_.shards_parameters || (last && !step_shape_.sums_late);
     if (last_half && sums) {
@@ -372,6 +409,7 @@ StepShape::StepShape(const config::Experiment& e)
       parts(stage_layers(e)),
       halves(e.attention.overlap == config::Overlap::ping_pong ? 2 : 1),
       recompute(e.run.recompute),
+      offloads(e.run.offload == config::Offload::activations && !e.run.evaluates),
       shards_optimizer(e.parallel.shard != config::Shard::none),
       shards_parameters(e.parallel.shard == config::Shard::parameters),
       gathers_ahead(e.parallel.shard == config::Shard::optimizer &&
@@ -381,6 +419,19 @@ StepShape::StepShape(const config::Experiment& e)
   for (int stage = 0; stage < pipeline.stages; ++stage) {
     most_layers = std::max(most_layers, layers_of_stage(stage));
   }
+}
+
+int StepShape::slots(int stage) const {
+  constexpr std::int64_t kSlots = 3;  // one computes, one arrives, one leaves or arrives
+  std::int64_t most = 0;
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
+    most = std::max(most, chunk_layers(stage, chunk).size());
+  }
+  return static_cast<int>(std::min(kSlots, most));
+}
+
+int StepShape::staying_layers(int stage) const {
+  return pipeline.stages * pipeline.chunks == 1 ? slots(stage) : 0;
 }
 
 int StepShape::model_layer(int stage, int layer) const {

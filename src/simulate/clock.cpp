@@ -139,6 +139,11 @@ void Clock::start_operation(std::size_t i) {
       return start_receive(i);
     case Operation::send:
       return run_for(i, costs_.pack(stream_bytes(runner), cost::Copied::streams));
+    case Operation::offload:
+    case Operation::fetch:
+      return start_copy(i);
+    case Operation::wait_for_copy:
+      return wait_for_copy(i);
     case Operation::gather_layer:
       return post_gather(i);
     case Operation::wait_layer:
@@ -174,6 +179,28 @@ void Clock::finish(std::size_t i) {
   const program::OperationInfo& operation = program::describe(runner.instruction().operation);
   if (operation.pack) program::is_attention(operation.operation) ? post_sends(i) : send(i);
   next_operation(i);
+}
+
+/// Copies between a rank's memory and the host's run one after another, beside everything else.
+void Clock::start_copy(std::size_t i) {
+  RankState& runner = runners_[i];
+  const Instruction& instruction = runner.instruction();
+  const std::int64_t bytes =
+      dense_.shapes().kept_bytes(work_.all_rows(instruction, runner.in_pool));
+  runner.copied = std::max(runner.copied, runner.now) + costs_.host_copy(bytes);
+  runner.copies[instruction.slot] = runner.copied;
+  emit(runner, Activity::compute, runner.now, runner.now, bytes);
+  next_operation(i);
+}
+
+void Clock::wait_for_copy(std::size_t i) {
+  RankState& runner = runners_[i];
+  const double end = std::max(runner.now, runner.copies[runner.instruction().slot]);
+  runner.times.collectives += end - runner.now;
+  runner.times.communication += end - runner.now;
+  emit(runner, Activity::compute, runner.now, end);
+  runner.state = State::running;
+  wake(i, end);
 }
 
 void Clock::next_operation(std::size_t i) {

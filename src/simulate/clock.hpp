@@ -78,11 +78,13 @@ class Clock {
     std::vector<End> awaited;  ///< message ends of this wait
     std::vector<End> sent[2];  ///< by half: sends not yet awaited
     Place place[2] = {};
-    double compute = 0;           ///< seconds of its operation before it waits for others
-    double sent_at = 0;           ///< when the stream that it receives was sent
-    int tensor_collectives = 0;   ///< so far; equal on all ranks of a tensor group
-    std::vector<double> gathers;  ///< when it posted each
-    std::size_t gathered = 0;     ///< gathers for which it has waited
+    double compute = 0;            ///< seconds of its operation before it waits for others
+    double sent_at = 0;            ///< when the stream that it receives was sent
+    int tensor_collectives = 0;    ///< so far; equal on all ranks of a tensor group
+    std::vector<double> gathers;   ///< when it posted each
+    std::size_t gathered = 0;      ///< gathers for which it has waited
+    double copied = 0;             ///< end of its last copy to or from host memory
+    std::map<int, double> copies;  ///< by slot: end of the last
     RankTimes times;
     std::vector<double> attention;  ///< seconds by layer pass, on ranks that serve
     Rank rank() const { return program->rank; }
@@ -131,6 +133,8 @@ class Clock {
   void start(std::size_t runner);
   void start_operation(std::size_t runner);
   void finish(std::size_t runner);
+  void start_copy(std::size_t runner);
+  void wait_for_copy(std::size_t runner);
   void next_operation(std::size_t runner);
   void run_for(std::size_t runner, double seconds);
   static double& computing(RankTimes& times, program::Operation operation);

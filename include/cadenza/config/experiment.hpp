@@ -337,6 +337,8 @@ struct Checkpoint {
 /// Activations that the backward pass recomputes: those of the feed-forward, of the attention
 /// block, or of the whole layer.
 enum class Recompute { none, mlp, attention, layer };
+/// What waits in host memory between the passes: nothing, or what layers keep for the backward pass.
+enum class Offload { none, activations };
 
 struct Run {
   std::int64_t steps = 20;
@@ -347,7 +349,8 @@ struct Run {
   Precision residual = Precision::sums;  ///< type of the residual stream and of its gradient
   Recompute recompute = Recompute::none;
   bool recompute_open = false;  ///< placement auto may choose `recompute`: see Parallel::open
-  std::int64_t memory = 0;      ///< bytes that a rank may use; 0: no limit
+  Offload offload = Offload::none;
+  std::int64_t memory = 0;  ///< bytes that a rank may use; 0: no limit
   double timeout = 300;  ///< longest time without a completed operation, seconds; 0: no limit
   Checkpoint checkpoint;
   /// Whether steps are forward passes without updates: no key, cadenza evaluate sets it.

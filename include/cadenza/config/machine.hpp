@@ -107,6 +107,8 @@ struct Links {
   /// processor's, whose cores copy its messages; on a device what its multiprocessors and memory
   /// give to messages.
   double compute_share = 1;
+  /// Of a rank's memory from and to the host's: 16 lanes of PCI Express 4 where nothing is said.
+  double host_bytes_per_second = 2.5e10;
   Fabric fabric;
 };
 

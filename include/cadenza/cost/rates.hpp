@@ -66,6 +66,9 @@ class Rates {
   double pack(std::int64_t bytes, Copied what = Copied::rows) const;
   double unpack(std::int64_t bytes, Copied what = Copied::rows) const;
 
+  /// Seconds of a copy between a rank's memory and its host's.
+  double host_copy(std::int64_t bytes) const;
+
   Way way(Rank from, Rank to) const;
   int node_of(Rank rank) const;
   /// Number of a rank's network adapter, which ranks of a node may share.

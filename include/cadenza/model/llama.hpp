@@ -163,6 +163,8 @@ class Llama {
   void set_gradient(Range rows, const std::byte* from);
 
   AttentionBuffers<Real> attention_buffers(int buffer, int layer);
+  /// The memory of what a layer keeps for its backward pass, with Capacity::slots.
+  std::vector<std::span<std::byte>> kept(int slot) const;
 
   /// Sums the gradients of norms over the tensor group, whose ranks saw different rows. Call it
   /// once per step, before other reductions.
@@ -180,7 +182,12 @@ class Llama {
   /// The number of a local layer in its chunk.
   int in_chunk(int layer) const;
   LayerActivations<Real>& activations(int buffer, int layer) {
-    return activations(buffer).layers[at(in_chunk(layer))];
+    return in_buffer(buffer, in_chunk(layer));
+  }
+  /// @param layer  of the buffer's chunk
+  LayerActivations<Real>& in_buffer(int buffer, std::int64_t layer) {
+    if (work_.slots.empty()) return activations(buffer).layers[at(layer)];
+    return work_.slots[at(layer % std::ssize(work_.slots))];
   }
   const LayerOffsets& offsets(int layer) const { return parameters_.table.layers[at(layer)]; }
   const Real* weight(std::int64_t offset) const { return parameters_.weights.data() + offset; }

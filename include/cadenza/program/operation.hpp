@@ -34,6 +34,9 @@ enum class Operation : std::uint8_t {
   post_results,       ///< packs and starts this rank's messages of results of a stage
   wait_results,       ///< completes messages of results, merges or adds what arrived
   attention_outputs,  ///< output projection, feed-forward (backward: their gradients)
+  offload,            ///< starts to copy what a layer keeps into host memory
+  fetch,              ///< starts to copy it back
+  wait_for_copy,      ///< until no copy uses the memory of a layer's activations
   loss,               ///< final norm, logits, loss and its gradient
   embed_gradient,
   gather_layer,       ///< shards: starts to gather a layer's parameters (-1: all others)
@@ -263,6 +266,18 @@ inline constexpr std::array<OperationInfo, kOperations> kOperationTable = {{
      .group = Group::tensor,
      .has_shape = true,
      .pass_rates = &config::ElementWise::attention_outputs},
+    {.operation = Operation::offload,
+     .name = "offload",
+     .category = Category::host,
+     .granularity = Granularity::microbatch},
+    {.operation = Operation::fetch,
+     .name = "fetch",
+     .category = Category::host,
+     .granularity = Granularity::microbatch},
+    {.operation = Operation::wait_for_copy,
+     .name = "wait_for_copy",
+     .category = Category::host,
+     .granularity = Granularity::microbatch},
     {.operation = Operation::loss,
      .name = "loss",
      .category = Category::compute_dense,

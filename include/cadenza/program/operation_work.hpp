@@ -74,6 +74,8 @@ class OperationShapes {
 
   /// Bytes of the residual stream that one tensor rank sends to the next stage.
   std::int64_t stream_bytes(std::int64_t rows) const;
+  /// What a layer keeps of so many rows for the backward pass, without what is computed again.
+  std::int64_t kept_bytes(std::int64_t rows) const;
 
  private:
   Linear joined() const { return {queries_ + 2 * keys_, width_}; }

@@ -32,6 +32,7 @@ struct Instruction {
   int stage = -1;             ///< stage of the plan
   int half = 0;               ///< half of the microbatch in ping-pong
   Rank peer = -1;             ///< world rank at the other end of a residual stream
+  int slot = -1;              ///< memory of a layer's activations: StepShape::slots
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
@@ -96,11 +97,18 @@ struct StepShape {
   int most_layers = 1;       ///< of the stage with most
   int halves = 1;            ///< 2: ping-pong
   config::Recompute recompute = config::Recompute::none;
+  bool offloads = false;           ///< what layers keep waits in host memory
   bool shards_optimizer = false;   ///< with shards_parameters, too
   bool shards_parameters = false;  ///< a rank has a layer's parameters only while it computes it
   bool gathers_ahead = false;      ///< updated parameters, beside the first forward pass
   bool sums_late = false;          ///< gradients, after the backward passes
   bool evaluates = false;          ///< forward passes only
+  /// With `offloads`: layers of a rank whose activations have memory at a time. Layer l of a chunk
+  /// has place l modulo slots.
+  int slots(int stage) const;
+  /// Last layers of a chunk that stay: all that have a place, where the backward pass of a
+  /// microbatch comes right after its forward pass.
+  int staying_layers(int stage) const;
   /// Whether updated parameters are gathered at the end of the step.
   bool gathers_after() const { return shards_optimizer && !shards_parameters && !gathers_ahead; }
   /// The layers of the model in a chunk of a stage.

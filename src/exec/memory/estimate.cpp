@@ -141,7 +141,8 @@ void add_trainer(const config::Experiment& e, const program::StepShape& step_sha
   memory.activations +=
       software.says_kept()
           ? kept_bytes(e, part, program, rows)
-          : model::activation_bytes(e.model, part, model::capacity_for(e, rows, program.buffers),
+          : model::activation_bytes(e.model, part,
+                                    capacity_of(e, step_shape, program.rank, rows, program.buffers),
                                     e.run.recompute, e.run.dtype);
   const int element = config::bytes_of(e.residual(), e.run.dtype);
   memory.communication += streams * (rows / layout.tensor() * e.model.d_model * element);
@@ -225,6 +226,18 @@ std::int64_t nccl_bytes(const program::StepShape& step_shape, Rank rank,
 std::int64_t usual_rows(const config::Experiment& e) {
   const config::Parallel& p = e.parallel;
   return e.batch.microbatch / p.context / p.tensor * p.tensor;
+}
+
+model::Capacity capacity_of(const config::Experiment& experiment,
+                            const program::StepShape& step_shape, Rank trainer, std::int64_t rows,
+                            int buffers) {
+  const int stage = step_shape.layout.coordinates(trainer).pipeline;
+  return {rows,
+          buffers,
+          experiment.run.device,
+          experiment.parallel.tensor_sums,
+          experiment.residual(),
+          step_shape.offloads ? step_shape.slots(stage) : 0};
 }
 
 std::int64_t table_positions(const config::Experiment& e) {

@@ -25,7 +25,7 @@ class ActivationBuilder {
       : part_(part),
         shape_(model, part),
         capacity_(capacity),
-        recompute_(recompute),
+        keeps_(recompute),
         rows_(capacity.rows),
         held_(capacity.rows / part.tensor_size),
         make_(make) {}
@@ -33,14 +33,15 @@ class ActivationBuilder {
   All build() {
     All work;
     Layer shared;  // arrays shared by all layers
-    if (!keeps_attention()) make_attention(shared);
-    if (!keeps_middle()) make_middle(shared);
-    if (!keeps_gate_up()) make_(shared.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
+    if (!keeps_.attention) make_attention(shared);
+    if (!keeps_.middle) make_middle(shared);
+    if (!keeps_.gate_up) make_(shared.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
     Buffer passing;
     if (!part_.head) make_(passing.last, "last", bytes_of_rows());
     for (int buffer = 0; buffer < capacity_.buffers; ++buffer) {
       work.buffers.push_back(make_buffer(shared, passing));
     }
+    make_layers(capacity_.slots, shared, work.slots);
     make_backward(work);
     make_scratch(work);
     if (part_.head) make_head(work);
@@ -48,13 +49,6 @@ class ActivationBuilder {
   }
 
  private:
-  bool keeps_attention() const {
-    return recompute_ != config::Recompute::attention && recompute_ != config::Recompute::layer;
-  }
-  bool keeps_middle() const { return recompute_ != config::Recompute::layer; }
-  bool keeps_gate_up() const {
-    return recompute_ != config::Recompute::mlp && recompute_ != config::Recompute::layer;
-  }
   static constexpr bool kOneType = std::is_same_v<Real, Sum>;
   static std::int64_t bytes_of(config::Precision precision) {
     return precision == config::Precision::sums ? sizeof(Sum) : sizeof(Real);
@@ -86,15 +80,19 @@ class ActivationBuilder {
       make_(buffer.run_tokens, "run_tokens", rows_);
       make_(buffer.run_begins, "run_begins", rows_ + 1);
     }
-    for (std::int64_t layer = 0; layer < part_.most_chunk_layers(); ++layer) {
-      Layer& l = buffer.layers.emplace_back(shared);
-      make_(l.input, "input", bytes_of_rows());
-      if (keeps_attention()) make_attention(l);
-      if (keeps_middle()) make_middle(l);
-      if (keeps_gate_up()) make_(l.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
-    }
+    if (capacity_.slots == 0) make_layers(part_.most_chunk_layers(), shared, buffer.layers);
     if (part_.head) make_(buffer.last, "last", bytes_of_rows());
     return buffer;
+  }
+
+  void make_layers(std::int64_t count, const Layer& shared, std::vector<Layer>& layers) {
+    for (std::int64_t layer = 0; layer < count; ++layer) {
+      Layer& l = layers.emplace_back(shared);
+      make_(l.input, "input", bytes_of_rows());
+      if (keeps_.attention) make_attention(l);
+      if (keeps_.middle) make_middle(l);
+      if (keeps_.gate_up) make_(l.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
+    }
   }
 
   void make_backward(All& work) {
@@ -139,7 +137,7 @@ class ActivationBuilder {
   const ModelPart& part_;
   PartShape shape_;
   Capacity capacity_;
-  config::Recompute recompute_;
+  Keeps keeps_;
   std::int64_t rows_, held_;
   const Make& make_;
 };

@@ -24,9 +24,20 @@ std::int64_t count_bytes(const config::Model& model, const ModelPart& part,
 
 }  // namespace
 
-Capacity capacity_for(const config::Experiment& experiment, std::int64_t rows, int buffers) {
-  return {rows, buffers, experiment.run.device, experiment.parallel.tensor_sums,
-          experiment.residual()};
+Keeps::Keeps(config::Recompute recompute)
+    : attention(recompute != config::Recompute::attention && recompute != config::Recompute::layer),
+      middle(recompute != config::Recompute::layer),
+      gate_up(recompute != config::Recompute::mlp && recompute != config::Recompute::layer) {}
+
+std::int64_t kept_bytes(const config::Model& model, const ModelPart& part, const Capacity& capacity,
+                        config::Recompute recompute, config::Dtype dtype) {
+  Capacity one = capacity, two = capacity;
+  one.slots = 1;
+  two.slots = 2;
+  ModelPart chunk = part;
+  chunk.chunks = {{0, 2}};
+  return activation_bytes(model, chunk, two, recompute, dtype) -
+         activation_bytes(model, chunk, one, recompute, dtype);
 }
 
 std::int64_t norm_partials(std::int64_t rows, std::int64_t width) {

@@ -142,17 +142,9 @@ class Draw {
     e.attention.kernel = any<AttentionKernel>();
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   any<Schedule>()};
-    e.run = {integer(0, 99),
-             any<DeviceKind>(),
-             coin(),
-             any<Transport>(),
-             any<Dtype>(),
-             any<Precision>(),
-             any<Recompute>(),
-             false,
-             integer(0, 1 << 30),
-             1e6 * unit(),
-             {integer(0, 9), integer(0, 9)},
+    e.run = {integer(0, 99), any<DeviceKind>(),   coin(),           any<Transport>(),
+             any<Dtype>(),   any<Precision>(),    any<Recompute>(), false,
+             any<Offload>(), integer(0, 1 << 30), 1e6 * unit(),     {integer(0, 9), integer(0, 9)},
              false};
     if (e.run.dtype != Dtype::bfloat16) e.run.residual = Precision::sums;
     if (e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer) {

@@ -117,6 +117,10 @@ inline config::Experiment draw_experiment(Draw& draw, int ranks, config::Placeme
     e.attention.capacity = {{static_cast<double>(draw.between(0, ranks - 1)),
                              draw.of(std::vector<double>{1, 20, 50, 300})}};
   }
+  if (draw.between(0, 2) == 0) {
+    e.run.offload = config::Offload::activations;
+    if (e.parallel.pipeline == 1) e.model.layers += 3;  // fewer stay where they are
+  }
   return e;
 }
 

@@ -51,6 +51,7 @@ std::vector<Case> cases() {
       for (const std::int64_t rows : {1, 5, 40}) {
         Capacity capacity{rows, rows == 5 ? 3 : 1};
         capacity.residual = rows == 1 ? config::Precision::sums : config::Precision::stored;
+        capacity.slots = rows == 40 ? 2 : 0;
         all.push_back({model, whole_model(model), capacity, recompute});
       }
     }
@@ -76,6 +77,11 @@ void expect_allocated(const Case& c, config::Dtype dtype) {
   Llama<Real> llama(c.model, c.part, c.capacity, c.recompute, {}, parameters, nullptr, ledger);
   EXPECT_EQ(ledger.current(MemoryKind::activations),
             activation_bytes(c.model, c.part, c.capacity, c.recompute, dtype));
+  if (c.capacity.slots > 0) {
+    std::int64_t kept = 0;
+    for (const auto& array : llama.kept(1)) kept += std::ssize(array);
+    EXPECT_EQ(kept, kept_bytes(c.model, c.part, c.capacity, c.recompute, dtype));
+  }
   llama.reserve(c.capacity.rows);  // no longer
   llama.reserve(c.capacity.rows - 1);
   EXPECT_EQ(ledger.peak(MemoryKind::activations), ledger.current(MemoryKind::activations));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
+#include "cadenza/model/shape/activations.hpp"
 #include "cadenza/model/shape/parameter_table.hpp"
 #include "cadenza/model/shape/part.hpp"
 #include "cadenza/program/program.hpp"
@@ -23,6 +24,11 @@ model::ModelPart model_part(const config::Experiment& experiment, const program:
 
 /// Rows for which every trainer makes room, even if its first microbatches are shorter.
 std::int64_t usual_rows(const config::Experiment& experiment);
+
+/// Of a trainer's activations.
+model::Capacity capacity_of(const config::Experiment& experiment,
+                            const program::StepShape& step_shape, Rank trainer, std::int64_t rows,
+                            int buffers);
 
 /// Positions of the rotation table: as many as the longest document has.
 std::int64_t table_positions(const config::Experiment& experiment);

@@ -24,9 +24,10 @@ struct Capacity {
   /// The type in which the ranks of a tensor group send their parts of a sum: Sum or Real.
   config::Precision tensor_sums = config::Precision::stored;
   config::Precision residual = config::Precision::sums;  ///< of the stream and its gradient
+  /// Layers of a chunk whose kept activations have memory at a time, those of all buffers in turns:
+  /// layer l has place l modulo slots. 0: all layers of all buffers have their own.
+  int slots = 0;
 };
-
-Capacity capacity_for(const config::Experiment& experiment, std::int64_t rows, int buffers);
 
 // Real is the input type of matrix products, Sum that of sums, and Array<T> an array of T. Bytes
 // are of Sum or Real, as the capacity says.
@@ -41,6 +42,15 @@ struct LayerArrays {
   Array<std::byte> middle;  ///< [r, C] residual stream after attention
   Array<Sum> rstd2;         ///< [r]
   Array<Real> gate_up;      ///< [R, 2F]: gate and up of a row, one after the other
+};
+
+/// Which activations of a layer are kept for its backward pass; `input` is in any case. The others
+/// are computed again.
+struct Keeps {
+  bool attention = true;  ///< rstd1, q, k, v, out, lse
+  bool middle = true;     ///< middle, rstd2
+  bool gate_up = true;
+  explicit Keeps(config::Recompute recompute);
 };
 
 /// One chunk of one microbatch in flight.
@@ -59,6 +69,7 @@ struct BufferArrays {
 template <typename Real, typename Sum, template <typename> class Array>
 struct ActivationArrays {
   std::vector<BufferArrays<Real, Sum, Array>> buffers;
+  std::vector<LayerArrays<Real, Sum, Array>> slots;  ///< layers, in place of those of buffers
   // Shared by the operations of one microbatch's backward pass.
   Array<std::byte> dx;    ///< [r, C] residual gradient
   Array<Real> rounded;    ///< [r, C] `dx` for matrix products; empty where `dx` is of Real
@@ -93,5 +104,8 @@ std::int64_t norm_partials(std::int64_t rows, std::int64_t width);
 std::int64_t activation_bytes(const config::Model& model, const ModelPart& part,
                               const Capacity& capacity, config::Recompute recompute,
                               config::Dtype dtype);
+/// Of them, those that a layer keeps: what is copied to and from host memory with offloading.
+std::int64_t kept_bytes(const config::Model& model, const ModelPart& part, const Capacity& capacity,
+                        config::Recompute recompute, config::Dtype dtype);
 
 }  // namespace cadenza::model
