@@ -337,7 +337,7 @@ struct Checkpoint {
 /// Activations that the backward pass recomputes: those of the feed-forward, of the attention
 /// block, or of the whole layer.
 enum class Recompute { none, mlp, attention, layer };
-/// What waits in host memory between the passes: nothing, or what layers keep for the backward pass.
+/// What waits in host memory between the passes.
 enum class Offload { none, activations };
 
 struct Run {
@@ -351,7 +351,7 @@ struct Run {
   bool recompute_open = false;  ///< placement auto may choose `recompute`: see Parallel::open
   Offload offload = Offload::none;
   std::int64_t memory = 0;  ///< bytes that a rank may use; 0: no limit
-  double timeout = 300;  ///< longest time without a completed operation, seconds; 0: no limit
+  double timeout = 300;     ///< longest time without a completed operation, seconds; 0: no limit
   Checkpoint checkpoint;
   /// Whether steps are forward passes without updates: no key, cadenza evaluate sets it.
   bool evaluates = false;
