@@ -255,11 +255,15 @@ struct Attention {
   /// The rule of one head of the model.
   SparseRule sparse_rule(std::int64_t layer, std::int64_t head) const;
   /// How a context group shares tokens, with `given` resolved: where nothing is said, cad begins
-  /// with the homes that leave it least to move.
+  /// with the homes that leave it least to move; in ping-pong, whose halves these make unequal,
+  /// with equal ones.
   Shares shares() const {
     const PlacementTraits& own = traits_of(placement);
     if (own.shares != Shares::given) return own.shares;
-    if (!sharding) return own.reach == Reach::pool ? Shares::dynamic : Shares::zigzag;
+    if (!sharding) {
+      const bool unequal = own.reach == Reach::pool && overlap != Overlap::ping_pong;
+      return unequal ? Shares::dynamic : Shares::zigzag;
+    }
     switch (*sharding) {
       case Sharding::contiguous:
         return Shares::contiguous;
