@@ -318,10 +318,10 @@ constexpr ElementBytes element_bytes(Dtype dtype) {
   return {8, 8};
 }
 
-/// Bytes of a number on its way.
-constexpr int bytes_of(Precision travels, Dtype dtype) {
+/// Bytes of a number.
+constexpr int bytes_of(Precision precision, Dtype dtype) {
   const ElementBytes bytes = element_bytes(dtype);
-  return travels == Precision::sums ? bytes.accumulator : bytes.element;
+  return precision == Precision::sums ? bytes.accumulator : bytes.element;
 }
 
 /// Returns core attention of one of the `tensor_size` ranks that share the model's heads.

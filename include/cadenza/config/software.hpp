@@ -8,7 +8,7 @@
 
 namespace cadenza::config {
 
-/// The type of numbers on their way: that of sums (float32 in a bfloat16 run), or run.dtype.
+/// The type of numbers: that of sums (float32 in a bfloat16 run), or run.dtype.
 enum class Precision { sums, stored };
 /// The kernels of core attention: those of the machine file's table, or the fastest known ones
 /// (AttentionTimes::fastest).
