@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <system_error>
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/kernels/device.hpp"
@@ -116,7 +118,14 @@ struct HostStore::Parts {
   void reserve(std::int64_t more) {
     bytes = std::max(bytes, more);
     if (file >= 0) return;
-    folder = std::filesystem::temp_directory_path().string();
+    std::error_code none;
+    folder = std::filesystem::temp_directory_path(none).string();
+    if (none) {
+      const char* const named = std::getenv("TMPDIR");
+      folder = named == nullptr ? "/tmp" : named;
+      errno = none.value();
+      complain("made");
+    }
     std::string name = folder + "/cadenza-offload-XXXXXX";
     file = mkstemp(name.data());
     if (file < 0) complain("made");

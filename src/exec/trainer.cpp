@@ -26,6 +26,12 @@ std::vector<Range> owned_elements(const model::ParameterTable& table,
   return GradientShards(table, replicas.size()).owned(replicas.rank());
 }
 
+std::int64_t bytes_of(const HostStore::Arrays& arrays) {
+  std::int64_t bytes = 0;
+  for (const std::span<std::byte> array : arrays) bytes += std::ssize(array);
+  return bytes;
+}
+
 }  // namespace
 
 template <typename Real>
@@ -72,9 +78,7 @@ void Trainer<Real>::begin_step(const program::StepPlan& plan, std::int64_t rows,
   llama_->reserve(rows);
   if (step_shape_.offloads) {
     if (!store_) store_.emplace();
-    std::int64_t kept = 0;
-    for (const auto& array : llama_->kept(0)) kept += std::ssize(array);
-    store_->reserve(kept);
+    store_->reserve(bytes_of(llama_->kept(0)));
   }
   streams_.reserve(llama_->boundary_bytes({0, std::max(rows, usual_rows(experiment_))}));
   if (!experiment_.run.evaluates) {
@@ -258,11 +262,13 @@ void Trainer<Real>::copy(const Instruction& instruction) {
   const auto layers = std::ssize(parameters_.table.layers);
   const std::int64_t place = instruction.buffer * layers + instruction.layer;
   const int slot = instruction.slot;
-  tracer_.time(instruction.operation, {}, [&] {
-    if (instruction.operation == Operation::wait_for_copy) return store_->wait(slot);
+  if (instruction.operation == Operation::wait_for_copy) {
+    return tracer_.time(instruction.operation, {}, [&] { store_->wait(slot); });
+  }
+  const HostStore::Arrays arrays = llama_->kept(slot);
+  tracer_.time(instruction.operation, {bytes_of(arrays)}, [&] {
     const bool out = instruction.operation == Operation::offload;
-    out ? store_->put(place, slot, llama_->kept(slot))
-        : store_->get(place, slot, llama_->kept(slot));
+    out ? store_->put(place, slot, arrays) : store_->get(place, slot, arrays);
   });
 }
 

@@ -16,6 +16,7 @@ WAIT_FOR_LAYER = "wait_layer"  # the parameters of a layer, from the ranks that 
 GATHER_OF_LAYER = "gather_layer_message"  # what brings them, from the rank's post on
 WAIT_FOR_RANKS = "wait_for_ranks"  # the last rank to come to the collective that follows
 WAIT_FOR_SENDS = "wait_for_sends"  # own messages, whose memory is needed again
+WAIT_FOR_COPY = "wait_for_copy"  # activations from or to host memory
 # Collectives of a tensor group are called inside the operation that needs them, and block it.
 TENSOR_COLLECTIVES = ("tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce")
 

@@ -15,6 +15,7 @@ from cadenza.read.schema import (
     COMMUNICATION,
     TENSOR_COLLECTIVES,
     WAIT_FOR_ATTENTION,
+    WAIT_FOR_COPY,
     WAIT_FOR_LAYER,
     WAIT_FOR_RANKS,
     WAIT_FOR_SENDS,
@@ -183,6 +184,7 @@ def _own_parts(events: pd.DataFrame) -> np.ndarray:
     names = {
         WAIT_FOR_RANKS: "data_parallel_wait",
         WAIT_FOR_SENDS: "communication",
+        WAIT_FOR_COPY: "communication",
         **dict.fromkeys(TENSOR_COLLECTIVES, "communication"),
     }
     of_category, of_name = (

@@ -2,6 +2,7 @@
 """run.offload: what layers keep waits in host memory: the same numbers, less memory."""
 
 import json
+import re
 
 import h5py
 import numpy as np
@@ -64,17 +65,21 @@ def test_memory_falls_by_what_the_ledger_says(tmp_path):
         assert rss_before - rss_after == pytest.approx(saved, rel=0.1)
 
 
+def write_machine(folder, rate):
+    path = folder / "machine.yaml"
+    path.write_text(
+        "name: test\nsource: a test\ndtype: float64\nattention: {flops_per_second: 1.0e+10}\n"
+        "products: {flops_per_second: 1.0e+10}\nelement_wise: {bytes_per_second: 1.0e+10}\n"
+        f"links:\n  inside: {{bytes_per_second: 1.0e+10}}\n  host_bytes_per_second: {rate}\n")
+    return path
+
+
 def test_simulated_copies_are_waited_for_where_they_are_late(tmp_path):
     path = harness.write_experiment(
         tmp_path / "e.yaml", harness.merged(CHANGES, {"run": {"offload": "activations"}}))
-    machine = tmp_path / "machine.yaml"
     seconds = {}
     for rate in (1e30, 1e6):
-        machine.write_text(
-            "name: test\nsource: a test\ndtype: float64\nattention: {flops_per_second: 1.0e+10}\n"
-            "products: {flops_per_second: 1.0e+10}\nelement_wise: {bytes_per_second: 1.0e+10}\n"
-            "links:\n  inside: {bytes_per_second: 1.0e+10}\n"
-            f"  host_bytes_per_second: {rate}\n")
+        machine = write_machine(tmp_path, rate)
         out = harness.run_well(1, ["simulate", path, "--set", f"cluster.machine={machine}",
                                    "--steps", "1", "--format", "json"]).out
         seconds[rate] = json.loads(out)["seconds"]
@@ -90,3 +95,17 @@ def test_a_folder_that_takes_no_file_is_named(tmp_path):
     result = harness.run(1, ["train", path, "--output", tmp_path / "run"], env=env)
     assert result.code == 3, str(result)
     assert "run.offload: a file in /proc (TMPDIR) cannot be made" in result.err
+
+
+def test_predictions_know_how_many_layers_stay(tmp_path):
+    """They look at a few layers of many."""
+    changes = {"run": {"offload": "activations"}, "parallel": {"data": 2},
+               "attention": {"placement": "cad", "overlap": "auto"}, "model": {"layers": 24}}
+    path = harness.write_experiment(tmp_path / "e.yaml", harness.merged(CHANGES, changes))
+    machine = write_machine(tmp_path, 1e8)
+    out = harness.run_well(2, ["simulate", path, "--set", f"cluster.machine={machine}",
+                               "--steps", "1", "--format", "json"]).out
+    found = json.loads(out)
+    (decision,) = (line for line in found["decisions"] if line.startswith("overlap"))
+    predicted = re.search(r"predicted ([\d.]+) s a step", decision)
+    assert float(predicted[1]) == pytest.approx(found["seconds"], rel=0.03), decision

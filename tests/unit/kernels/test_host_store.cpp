@@ -105,14 +105,17 @@ TEST(HostStore, MemoryThatIsUsedTooEarlyIsSeen) {
 TEST(HostStore, AFolderThatTakesNoFilesIsNamed) {
   const char* const before = std::getenv("TMPDIR");
   const std::string kept = before == nullptr ? "" : before;
-  setenv("TMPDIR", "/proc", 1);
-  HostStore store;
-  try {
-    store.reserve(80);
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("run.offload: a file in /proc (TMPDIR)"));
+  for (const std::string folder : {"/proc", "/none/such", "/etc/hostname"}) {
+    setenv("TMPDIR", folder.c_str(), 1);
+    HostStore store;
+    try {
+      store.reserve(80);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_THAT(error.what(),
+                  ::testing::HasSubstr("run.offload: a file in " + folder + " (TMPDIR)"));
+    }
   }
   before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
 }

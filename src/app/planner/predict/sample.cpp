@@ -155,18 +155,20 @@ Excess excess(const config::Experiment& e, const Sample& sample,
           static_cast<double>(result.operations)};
 }
 
-/// In all layers of the stage with most: two samples, of even stages, say what one more takes.
+/// In all layers of the stage with most: two samples, of even stages, say what one more takes; with
+/// offloading, one more beyond those that stay.
 Excess excess_of_layers(const Sample& sample, std::span<const program::TickPlans> tick_plans,
                         const config::Machine& machine) {
-  constexpr std::int64_t kFew = 2, kMore = 4;
   const config::Experiment& e = sample.experiment;
-  const std::int64_t layers = program::StepShape(e).most_layers;
+  const program::StepShape step_shape(e);
+  const std::int64_t least = step_shape.offloads ? step_shape.slots(0) + 1 : 2, most = least + 2;
+  const std::int64_t layers = step_shape.most_layers;
   const std::int64_t unit = e.parallel.chunks;
-  if (layers <= kMore * unit) return excess(e, sample, tick_plans, machine);
-  const Excess few = excess(with_layers(e, kFew * unit), sample, tick_plans, machine);
-  const Excess more = excess(with_layers(e, kMore * unit), sample, tick_plans, machine);
+  if (layers <= most * unit) return excess(e, sample, tick_plans, machine);
+  const Excess few = excess(with_layers(e, least * unit), sample, tick_plans, machine);
+  const Excess more = excess(with_layers(e, most * unit), sample, tick_plans, machine);
   const double times =
-      static_cast<double>(layers - kFew * unit) / static_cast<double>((kMore - kFew) * unit);
+      static_cast<double>(layers - least * unit) / static_cast<double>((most - least) * unit);
   return {few.seconds + times * (more.seconds - few.seconds),
           few.operations + times * (more.operations - few.operations)};
 }
