@@ -503,11 +503,16 @@ void check_cluster(const Checker& check, const Experiment& e) {
   }
 }
 
-void check_run(const Checker& check, const Run& run) {
+void check_run(const Checker& check, const Experiment& e) {
+  const Run& run = e.run;
   check.require(run.transport != Transport::mpi || run.device == DeviceKind::host, "run.transport",
                 "found mpi with run.device = {}, whose memory MPI is not given; valid: auto, nccl, "
                 "staged",
                 word(run.device));
+  check.require(run.offload == Offload::none || !e.cluster.software.says_kept(), "run.offload",
+                "found {} with cluster.software = {}, of whose layers only the bytes in all are "
+                "known; valid: none",
+                word(run.offload), e.cluster.software.name);
 }
 
 }  // namespace
@@ -530,7 +535,7 @@ void check_consistency(const Experiment& experiment, const Value& root, HeadsOf 
   check_attention(check, experiment);
   check_data(check, experiment.data, experiment.model);
   check_cluster(check, experiment);
-  check_run(check, experiment.run);
+  check_run(check, experiment);
   check.require(experiment.optimizer.betas.size() == 2, "optimizer.betas",
                 "found {} in the list; valid: two numbers, e.g. [0.9, 0.95]",
                 experiment.optimizer.betas.size());

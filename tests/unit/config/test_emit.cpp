@@ -163,6 +163,7 @@ class Draw {
                  {},
                  {},
                  {}};
+    if (e.cluster.software.says_kept()) e.run.offload = Offload::none;
     if (e.run.device == DeviceKind::cuda && e.run.transport == Transport::mpi) {
       e.run.transport = Transport::staged;  // MPI is not given a device's memory
     }

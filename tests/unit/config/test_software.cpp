@@ -114,6 +114,11 @@ TEST(Software, RefusesWhatItDoesNotKnow) {
               HasSubstr("found 2; valid: "));
 }
 
+TEST(Software, OfOthersNothingIsOffloaded) {
+  EXPECT_THAT(error_of(kGood, {"cluster.software=megatron", "run.offload=activations"}),
+              HasSubstr("found activations with cluster.software = megatron, of whose layers"));
+}
+
 TEST(Software, RefusesFilesThatAreNone) {
   EXPECT_THAT(refusal("name: mine\n"), HasSubstr("source: found nothing; valid: a text"));
   EXPECT_THAT(refusal("source: mine\n"), HasSubstr("name: found nothing; valid: a text"));
