@@ -104,86 +104,41 @@ void Trainer<Real>::run(const Instruction& instruction, const program::StepPlan&
   constexpr Handler run_layer = [](Trainer& t, const Call& c) {
     t.run_rows(c.instruction, c.half(), [&](Range rows) { t.run_layer(c.instruction, rows); });
   };
-  static constexpr auto kHandlers = program::
-      handlers_of<Handler>(program::Actor::trainer, {{Operation::load,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.load(c.instruction, c.plan, c.home);
-                                                      }},
-                                                     {Operation::embed,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.run_rows(c.instruction, c.half(),
-                                                                   [&](Range rows) {
-                                                                     t.llama_->embed(
-                                                                         c.instruction.buffer,
-                                                                         rows);
-                                                                   });
-                                                      }},
-                                                     {Operation::post_receive,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.streams_.post_receive(
-                                                            c.instruction,
-                                                            t.llama_->boundary_bytes(c.all()));
-                                                      }},
-                                                     {Operation::receive,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.receive(c.instruction, c.all());
-                                                      }},
-                                                     {Operation::send,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.send(c.instruction, c.all());
-                                                      }},
-                                                     {Operation::offload,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.copy(c.instruction);
-                                                      }},
-                                                     {Operation::fetch,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.copy(c.instruction);
-                                                      }},
-                                                     {Operation::wait_for_copy,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.copy(c.instruction);
-                                                      }},
-                                                     {Operation::attention_inputs, run_layer},
-                                                     {Operation::attention_outputs, run_layer},
-                                                     {Operation::loss,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.run_rows(c.instruction, c.half(),
-                                                                   [&](Range rows) {
-                                                                     t.add_loss(c.instruction,
-                                                                                rows);
-                                                                   });
-                                                      }},
-                                                     {Operation::embed_gradient,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.run_rows(c.instruction, c.half(),
-                                                                   [&](Range rows) {
-                                                                     t.llama_->embed_gradient(
-                                                                         c.instruction.buffer,
-                                                                         rows);
-                                                                   });
-                                                      }},
-                                                     {Operation::reduce_layer,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.gradients_.post_layer(
-                                                            c.instruction.layer);
-                                                      }},
-                                                     {Operation::reduce_gradients,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.reduce(c.instruction);
-                                                      }},
-                                                     {Operation::gradient_norm,
-                                                      [](Trainer& t, const Call&) {
-                                                        t.measure_gradient();
-                                                      }},
-                                                     {Operation::optimize,
-                                                      [](Trainer& t, const Call& c) {
-                                                        t.optimize(c.plan.batch.step);
-                                                      }},
-                                                     {Operation::gather_parameters,
-                                                      [](Trainer& t, const Call&) {
-                                                        t.gather_parameters();
-                                                      }}});
+  constexpr Handler run_copy = [](Trainer& t, const Call& c) { t.copy(c.instruction); };
+  static constexpr auto kHandlers = program::handlers_of<Handler>(
+      program::Actor::trainer,
+      {{Operation::load, [](Trainer& t, const Call& c) { t.load(c.instruction, c.plan, c.home); }},
+       {Operation::embed,
+        [](Trainer& t, const Call& c) {
+          t.run_rows(c.instruction, c.half(),
+                     [&](Range rows) { t.llama_->embed(c.instruction.buffer, rows); });
+        }},
+       {Operation::post_receive,
+        [](Trainer& t, const Call& c) {
+          t.streams_.post_receive(c.instruction, t.llama_->boundary_bytes(c.all()));
+        }},
+       {Operation::receive, [](Trainer& t, const Call& c) { t.receive(c.instruction, c.all()); }},
+       {Operation::send, [](Trainer& t, const Call& c) { t.send(c.instruction, c.all()); }},
+       {Operation::offload, run_copy},
+       {Operation::fetch, run_copy},
+       {Operation::wait_for_copy, run_copy},
+       {Operation::attention_inputs, run_layer},
+       {Operation::attention_outputs, run_layer},
+       {Operation::loss,
+        [](Trainer& t, const Call& c) {
+          t.run_rows(c.instruction, c.half(), [&](Range rows) { t.add_loss(c.instruction, rows); });
+        }},
+       {Operation::embed_gradient,
+        [](Trainer& t, const Call& c) {
+          t.run_rows(c.instruction, c.half(),
+                     [&](Range rows) { t.llama_->embed_gradient(c.instruction.buffer, rows); });
+        }},
+       {Operation::reduce_layer,
+        [](Trainer& t, const Call& c) { t.gradients_.post_layer(c.instruction.layer); }},
+       {Operation::reduce_gradients, [](Trainer& t, const Call& c) { t.reduce(c.instruction); }},
+       {Operation::gradient_norm, [](Trainer& t, const Call&) { t.measure_gradient(); }},
+       {Operation::optimize, [](Trainer& t, const Call& c) { t.optimize(c.plan.batch.step); }},
+       {Operation::gather_parameters, [](Trainer& t, const Call&) { t.gather_parameters(); }}});
   kHandlers[at(instruction.operation)](*this, {instruction, plan, home});
 }
 
