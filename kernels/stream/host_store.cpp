@@ -170,26 +170,26 @@ struct HostStore::Parts {
   void write_array(std::span<std::byte> array, off_t offset) const {
     const HostArray<std::byte> host = mirror(array);
     copy_and_wait(host, OnDevice(array.data(), array.size()));
-    for (std::size_t done = 0; done < array.size();) {
-      const ssize_t count =
-          pwrite(file, host.data() + done, array.size() - done, offset + static_cast<off_t>(done));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) complain("written");
-      done += static_cast<std::size_t>(count);
-    }
+    move_all(host, offset, pwrite, "written");
   }
 
   void read_array(std::span<std::byte> array, off_t offset) const {
     const HostArray<std::byte> host = mirror(array);
     fence();
-    for (std::size_t done = 0; done < array.size();) {
+    move_all(host, offset, pread, "read");
+    copy_and_wait(OnDevice(array.data(), array.size()), host);
+  }
+
+  /// Calls pwrite or pread until all is moved.
+  template <typename Call>
+  void move_all(const HostArray<std::byte>& host, off_t offset, Call call, const char* what) const {
+    for (std::size_t done = 0; done < host.size();) {
       const ssize_t count =
-          pread(file, host.data() + done, array.size() - done, offset + static_cast<off_t>(done));
+          call(file, host.data() + done, host.size() - done, offset + static_cast<off_t>(done));
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) complain("read");
+      if (count <= 0) complain(what);
       done += static_cast<std::size_t>(count);
     }
-    copy_and_wait(OnDevice(array.data(), array.size()), host);
   }
 };
 

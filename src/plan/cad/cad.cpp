@@ -108,13 +108,13 @@ Plan plan_by_rule(const Workload& workload, const Homes& homes, const config::At
   for (Rank rank = 0; rank < workload.ranks; ++rank) {
     nodes.push_back(pool.rates.node_of(pool.world_rank(rank)));
   }
-  const auto staged = [&](bool gathers) {
-    return staged_plan(workload, homes, assignments, attention.block, nodes, gathers);
-  };
-  Plan rings = staged(false);
   const bool several = std::ranges::adjacent_find(nodes) != nodes.end() && nodes.back() > nodes[0];
-  if (!several || workload.context == 1) return rings;
-  Plan gathered = staged(true);
+  if (!several || workload.context == 1) {
+    return staged_plan(workload, homes, std::move(assignments), attention.block, {}, false);
+  }
+  Plan rings = staged_plan(workload, homes, assignments, attention.block, nodes, false);
+  Plan gathered =
+      staged_plan(workload, homes, std::move(assignments), attention.block, std::move(nodes), true);
   if (gathered.stages.size() == rings.stages.size()) return rings;
   const auto seconds = [&](const Plan& plan) { return layer_seconds(std::span(&plan, 1), pool); };
   return seconds(gathered) < kWorthGathering * seconds(rings) ? gathered : rings;

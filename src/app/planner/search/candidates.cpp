@@ -258,7 +258,6 @@ bool disaggregates(const Candidate& candidate) {
 std::string placement_text(const config::Attention& a) {
   std::string text(config::word_of(a.placement));
   if (const auto key = part_key(a.placement)) text += fmt::format(" {}", a.*(key->value));
-
   if (a.overlap == Overlap::ping_pong) text += ", ping-pong";
   return text;
 }
