@@ -44,11 +44,12 @@ SparseDensity SparseDensity::of_budgets(const SparseRule& rule, std::int64_t len
 }
 
 Weight Weights::pairs(Range q, Range k) const {
+  if (plain_) return allowed_pairs(q, k, Band::causal());
   if (length_ == 0) return Weight{unit_} * Mask::pairs(q, k);
   Weight sum = 0;
   for (std::int64_t bin = 0; bin < SparseDensity::kBins; ++bin) {
     const Range rows = intersect(q, SparseDensity::rows(bin, length_));
-    if (!rows.empty()) sum += Weight{density_.share(bin)} * Mask::pairs(rows, k);
+    if (!rows.empty()) sum += Weight{density_->share(bin)} * Mask::pairs(rows, k);
   }
   return sum;
 }

@@ -48,23 +48,32 @@ class Weights : public Mask {
  public:
   Weights() = default;
   /// Weighs every pair with `unit`.
-  explicit Weights(const Mask& mask, std::int64_t unit = 1) : Mask(mask), unit_(unit) {}
-  /// Weighs the pairs of a document of `length` tokens by its density.
+  explicit Weights(const Mask& mask, std::int64_t unit = 1)
+      : Mask(mask), unit_(unit), plain_(unit == 1 && is_causal()) {}
+  /// Weighs the pairs of a document of `length` tokens by its density, which is referred to.
   Weights(const Mask& mask, const SparseDensity& density, std::int64_t length)
-      : Mask(mask), unit_(SparseDensity::kUnit), length_(length), density_(density) {}
+      : Mask(mask),
+        unit_(SparseDensity::kUnit),
+        length_(length),
+        density_(&density),
+        plain_(false) {}
 
   Weight pairs(Range q, Range k) const;
   /// Weight of the queries' pairs with all keys that they see.
-  Weight pairs(Range q) const { return pairs(q, keys(q)); }
+  Weight pairs(Range q) const {
+    if (!plain_) return pairs(q, keys(q));
+    return q.empty() ? 0 : Weight{q.begin + 1 + q.end} * q.size() / 2;
+  }
   /// The weight of a pair that is certainly computed.
   std::int64_t unit() const { return unit_; }
   /// Whether the mask is causal and every pair weighs 1.
-  bool is_plain() const { return is_causal() && unit_ == 1; }
+  bool is_plain() const { return plain_; }
 
  private:
   std::int64_t unit_ = 1;
   std::int64_t length_ = 0;  ///< 0: all pairs weigh the same
-  SparseDensity density_;
+  const SparseDensity* density_ = nullptr;
+  bool plain_ = true;
 };
 
 /// Key of an estimate: a layer of the model and the number of binary digits of a document's length.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "cadenza/base/at.hpp"
 
@@ -67,7 +68,7 @@ void Items::add(int shard, Range pairs, Rank server) {
   int& last = last_of_document_[at(shape.document)];
   items_.push_back({shard, last, pairs, server, shape.cost(pairs), 0});
   last = id;
-  enlist(id);
+  by_rank_[at(server)].fresh.push_back(id);
   loads_.add(server, items_.back().cost);
 }
 
@@ -84,11 +85,14 @@ void Items::enlist(int id) {
     const Weight cost = shape.cost(rest);
     of.bound = std::max(of.bound, score_.gain(shape, of.pairs, of.cost, {rest, cost, cost}));
   }
-  by_rank_[at(of.server)].insert({-of.bound, id});
+  auto& listed = by_rank_[at(of.server)].listed;
+  const std::pair<double, int> entry{-of.bound, id};
+  listed.insert(std::ranges::lower_bound(listed, entry), entry);
 }
 
 void Items::delist(int id) {
-  by_rank_[at(item(id).server)].erase({-item(id).bound, id});
+  auto& listed = by_rank_[at(item(id).server)].listed;
+  listed.erase(std::ranges::lower_bound(listed, std::pair{-item(id).bound, id}));
 }
 
 /// Updates the entries of a rank in sources_ and best_. Must be called after every change of its
@@ -105,7 +109,8 @@ void Items::refresh(Rank rank) {
   best = {};
   const std::int64_t surplus = loads_.surplus(rank);
   if (surplus <= 0) return;
-  for (const auto& [bound, id] : by_rank_[at(rank)]) {
+  for (const int id : std::exchange(by_rank_[at(rank)].fresh, {})) enlist(id);
+  for (const auto& [bound, id] : by_rank_[at(rank)].listed) {
     if (best.item >= 0 && -bound <= best.gain) break;
     consider(id, surplus, 0, best);
   }
@@ -150,9 +155,14 @@ Candidate Items::search(Rank to, Sources which, std::int64_t at_least) const {
       take_if_better(all, best);
       continue;
     }
-    for (const auto& [bound, id] : by_rank_[at(source.rank)]) {
+    const Weight limit = std::min(surplus, deficit);
+    for (const auto& [bound, id] : by_rank_[at(source.rank)].listed) {
       if (best.item >= 0 && -bound <= best.gain) break;
-      consider(id, std::min(surplus, deficit), at_least, best);
+      const Item& of = item(id);
+      if (at_least == 0 && best.item >= 0 &&
+          score_.most(shard(of), of.pairs, std::min(limit, of.cost)) < best.gain)
+        continue;
+      consider(id, limit, at_least, best);
     }
   }
   return best;
@@ -229,7 +239,7 @@ void Items::apply(const Candidate& move, Rank to) {
   delist(move.item);
   if (pairs == before.pairs) {
     item(move.item).server = to;
-    enlist(move.item);
+    by_rank_[at(to)].fresh.push_back(move.item);
     loads_.add(to, before.cost);
   } else {
     item(move.item).pairs.end = pairs.begin;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -47,6 +47,24 @@ class Score {
         break;
     }
     return public_code(shard, offer);
+  }
+
+  /// No offer of the item that costs at most `limit` gains more where the server has nothing of the
+  /// document; cheap to find.
+  double most(const DocumentShard& shard, Range item, Weight limit) const {
+    if (priority_ != config::Priority::resident || !shard.mask.is_plain())
+      return std::numeric_limits<double>::infinity();
+    // All pairs cost a block of `span`, two may be short.
+    const auto cost = static_cast<double>(limit), span = static_cast<double>(shard.span());
+    const auto block = static_cast<double>(shard.block);
+    const double rows = std::max(0.0, 2 * cost / span - 4 * block);
+    const auto outer = static_cast<double>(
+        shard.tail.begin +
+        (DocumentShard::blocks(shard.tail, shard.block) - item.end) * shard.block);
+    const double keys = outer + std::max(0.0, cost / span - 2 * block);
+    const double bytes = rows * static_cast<double>(residency_.row_bytes()) +
+                         keys * static_cast<double>(residency_.key_bytes());
+    return cost / std::max(1.0, bytes);
   }
 
   /// The gain of a move to server `to` by priority `resident`.
@@ -141,8 +159,13 @@ class Items {
   Residency& residency_;
   bool offer_nothing_;
   std::vector<Item> items_;
-  std::vector<int> last_of_document_;                      // heads of lists: Item::next_of_document
-  std::vector<std::set<std::pair<double, int>>> by_rank_;  // best bound first: (-bound, item)
+  std::vector<int> last_of_document_;  // heads of lists: Item::next_of_document
+  /// The items of a rank.
+  struct Held {
+    std::vector<int> fresh;  ///< whose bounds are unknown: it could not give yet
+    std::vector<std::pair<double, int>> listed;  ///< best bound first: (-bound, item)
+  };
+  std::vector<Held> by_rank_;
   std::vector<std::vector<int>> shared_;  // by rank: documents that it shares with others
   std::vector<Source> sources_;           // best bound first
   std::vector<Candidate> best_;           // by rank: the offer whose gain sources_ lists
