@@ -49,7 +49,7 @@ class Weights : public Mask {
   Weights() = default;
   /// Weighs every pair with `unit`.
   explicit Weights(const Mask& mask, std::int64_t unit = 1)
-      : Mask(mask), unit_(unit), plain_(unit == 1 && is_causal()) {}
+      : Mask(mask), unit_(unit), plain_(unit == 1 && mask == Mask{}) {}
   /// Weighs the pairs of a document of `length` tokens by its density, which is referred to.
   Weights(const Mask& mask, const SparseDensity& density, std::int64_t length)
       : Mask(mask),
@@ -66,7 +66,7 @@ class Weights : public Mask {
   }
   /// The weight of a pair that is certainly computed.
   std::int64_t unit() const { return unit_; }
-  /// Whether the mask is causal and every pair weighs 1.
+  /// Whether queries see all keys up to their own, and every pair weighs 1.
   bool is_plain() const { return plain_; }
 
  private:

@@ -85,14 +85,11 @@ void Items::enlist(int id) {
     const Weight cost = shape.cost(rest);
     of.bound = std::max(of.bound, score_.gain(shape, of.pairs, of.cost, {rest, cost, cost}));
   }
-  auto& listed = by_rank_[at(of.server)].listed;
-  const std::pair<double, int> entry{-of.bound, id};
-  listed.insert(std::ranges::lower_bound(listed, entry), entry);
+  by_rank_[at(of.server)].listed.insert({-of.bound, id});
 }
 
 void Items::delist(int id) {
-  auto& listed = by_rank_[at(item(id).server)].listed;
-  listed.erase(std::ranges::lower_bound(listed, std::pair{-item(id).bound, id}));
+  by_rank_[at(item(id).server)].listed.erase({-item(id).bound, id});
 }
 
 /// Updates the entries of a rank in sources_ and best_. Must be called after every change of its

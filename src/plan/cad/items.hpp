@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -162,8 +163,8 @@ class Items {
   std::vector<int> last_of_document_;  // heads of lists: Item::next_of_document
   /// The items of a rank.
   struct Held {
-    std::vector<int> fresh;  ///< whose bounds are unknown: it could not give yet
-    std::vector<std::pair<double, int>> listed;  ///< best bound first: (-bound, item)
+    std::vector<int> fresh;                   ///< whose bounds are unknown: it could not give yet
+    std::set<std::pair<double, int>> listed;  ///< best bound first: (-bound, item)
   };
   std::vector<Held> by_rank_;
   std::vector<std::vector<int>> shared_;  // by rank: documents that it shares with others
