@@ -165,7 +165,7 @@ Weights Workload::weights_of(int document) const {
   if (density.empty()) return Weights(whole);
   const std::int64_t length = lengths[at(document)];
   if (sparse.is_dense(length)) return Weights(whole, SparseDensity::kUnit);
-  return Weights(whole, density[at(document)], length);
+  return Weights(whole, &density[at(document)], length);
 }
 
 PlacedTask place_task(const Workload& workload, Rank server, const Task& task) {

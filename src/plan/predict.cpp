@@ -178,13 +178,14 @@ class PassTime {
     const Seconds home = done;
     Seconds came = done;            // when what the stage before brought was there
     std::vector<Seconds> computed;  // when the tasks of a stage were done
+    Seconds results = home;         // when those of the stage before are there
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
       const Stage& stage = plan_.stages[s];
       const Seconds inputs = ports.arrivals(transfers(stage, Sent::from_home, s), home, done);
       const Seconds passed = ports.arrivals(transfers(stage, Sent::handed_on, s), came, done);
       const int complete = last_tasks_of_results(plan_, s, pass_);
       const Seconds& ended = complete < 0 ? home : computed[at(complete)];
-      const Seconds results = ports.arrivals(transfers(stage, Sent::results, s), ended, done);
+      const Seconds next = ports.arrivals(transfers(stage, Sent::results, s), ended, done);
       const Seconds tasks = tasks_of(stage);
       for (std::size_t rank = 0; rank < done.size(); ++rank) {
         done[rank] = std::max({done[rank], inputs[rank], passed[rank]});
@@ -195,6 +196,10 @@ class PassTime {
       for (std::size_t rank = 0; rank < done.size(); ++rank) {
         done[rank] = std::max(done[rank], results[rank]);
       }
+      results = next;
+    }
+    for (std::size_t rank = 0; rank < done.size(); ++rank) {
+      done[rank] = std::max(done[rank], results[rank]);
     }
     return together(done);
   }

@@ -70,15 +70,15 @@ void AttentionOperations::add_tasks(const Instruction& place,
         add(instructions, place, Operation::post_results, later);
       }
     }
-    if (stage.results_arrive && s < end_of_tasks_) {
-      add(instructions, place, Operation::wait_results, s);
+    if (s > 0 && s < end_of_tasks_ && stages_[s - 1].results_arrive) {
+      add(instructions, place, Operation::wait_results, s - 1);
     }
   }
 }
 
 void AttentionOperations::add_end(const Instruction& place,
                                   std::vector<Instruction>& instructions) const {
-  for (std::size_t s = end_of_tasks_; s < stages_.size(); ++s) {
+  for (std::size_t s = end_of_tasks_ == 0 ? 0 : end_of_tasks_ - 1; s < stages_.size(); ++s) {
     if (stages_[s].results_arrive) add(instructions, place, Operation::wait_results, s);
   }
 }

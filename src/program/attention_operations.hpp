@@ -29,9 +29,10 @@ class AttentionOperations {
   /// way while tasks run that do not need them.
   void add_start(const Instruction& place, std::vector<Instruction>& instructions) const;
   /// Adds all tasks, stage by stage. Inputs that this rank sends on leave as soon as they arrive,
-  /// before the tasks that use them; results leave as soon as their tasks are done.
+  /// before the tasks that use them; results leave as soon as their tasks are done, and are awaited
+  /// a stage after that in which they arrive: ranks that compute are seldom in step.
   void add_tasks(const Instruction& place, std::vector<Instruction>& instructions) const;
-  /// Adds the waits for results that arrive after the last task.
+  /// Adds the waits for results that arrive in the last stage with tasks or after it.
   void add_end(const Instruction& place, std::vector<Instruction>& instructions) const;
 
  private:

@@ -39,7 +39,7 @@ std::int64_t kept_share(const SparseRule& rule, std::span<const std::int64_t> le
     const Range all{0, length};
     if (rule.is_dense(length)) continue;
     const SparseDensity density = estimate.density(rule, length, std::array{layer});
-    kept += static_cast<double>(Weights(Mask{}, density, length).pairs(all));
+    kept += static_cast<double>(Weights(Mask{}, &density, length).pairs(all));
     causal += static_cast<double>(Weights(Mask{}, SparseDensity::kUnit).pairs(all));
   }
   return causal == 0 ? 0 : std::llround(kept / causal * double{SparseDensity::kUnit});

@@ -52,7 +52,7 @@ config::Machine at_best(const config::Machine& given) {
 
 /// Of the pairs of a document.
 double kept_share(const SparseDensity& density, std::int64_t length) {
-  const Weights weights(Mask{}, density, length);
+  const Weights weights(Mask{}, &density, length);
   return static_cast<double>(weights.pairs({0, length})) /
          static_cast<double>(Weights(Mask{}, weights.unit()).pairs({0, length}));
 }

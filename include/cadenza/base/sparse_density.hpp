@@ -50,12 +50,12 @@ class Weights : public Mask {
   /// Weighs every pair with `unit`.
   explicit Weights(const Mask& mask, std::int64_t unit = 1)
       : Mask(mask), unit_(unit), plain_(unit == 1 && mask == Mask{}) {}
-  /// Weighs the pairs of a document of `length` tokens by its density, which is referred to.
-  Weights(const Mask& mask, const SparseDensity& density, std::int64_t length)
+  /// Weighs the pairs of a document of `length` tokens by its density, which outlives them.
+  Weights(const Mask& mask, const SparseDensity* density, std::int64_t length)
       : Mask(mask),
         unit_(SparseDensity::kUnit),
         length_(length),
-        density_(&density),
+        density_(density),
         plain_(false) {}
 
   Weight pairs(Range q, Range k) const;

@@ -70,8 +70,8 @@ class Traffic {
   /// A rank's part in a stage; empty for a rank without one.
   Part of(Rank rank, int stage) const;
 
-  /// The stage behind the last one in which the rank has tasks or inputs: results that arrive there
-  /// or later are awaited when attention ends, and their buffers live until then.
+  /// The stage behind the last one in which the rank has tasks or inputs: results that arrive in
+  /// that one or later are awaited when attention ends, and their buffers live until then.
   int end_of_tasks(Rank rank) const;
 
   /// Indices of a rank's homes in the workload, ascending.

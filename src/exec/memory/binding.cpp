@@ -196,8 +196,8 @@ class Binder {
   /// - Inputs of stage s are posted once the last row has arrived that some rank passes on in it
   ///   (`ready`; -1: before all tasks), and awaited before the tasks of s.
   /// - Results of stage s are posted after the tasks of an earlier one (`complete`). They are
-  ///   awaited after the tasks of s or, behind the last stage with tasks, when attention ends:
-  ///   those live to the end.
+  ///   awaited after the tasks of s + 1 or, where there are none, when attention ends: those live
+  ///   to the end.
   /// Two buffers share memory only if these spans do not overlap.
   void place_messages(const program::Traffic& traffic, std::vector<StageBinding>& stages) {
     const int count = static_cast<int>(stages.size());
@@ -206,7 +206,7 @@ class Binder {
     for (int s = 0; s < count; ++s) {
       StageBinding& stage = stages[at(s)];
       const program::Part part = traffic.of(rank_, s);
-      const int ended = s < end_of_tasks ? s : count;
+      const int ended = s + 1 < end_of_tasks ? s + 1 : count;
       place_direction(stage.inputs, part.ready, s, count, arena);
       place_direction(stage.results, part.complete, ended, count, arena);
     }

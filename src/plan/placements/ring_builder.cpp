@@ -169,15 +169,16 @@ void RingBuilder::add(Ring& ring) {
     read = keys;
     for (std::vector<Home>& rows : read) unite(rows);
   }
-  pass_on(keys);
-  const bool skips = shape_.skips && tokens_of(read) < kWorthSkipping * tokens_of(keys);
+  if (!direct()) pass_on(keys);
+  const bool skips =
+      direct() || (shape_.skips && tokens_of(read) < kWorthSkipping * tokens_of(keys));
   if (skips) keys = std::move(read);
   for (int own = 0; own < positions_; ++own) {
     for (int slice = 0; slice < slices_; ++slice) {
       gather_slice(ring[index(own)], keys[index(own)], ring[index(own)].first + slice, slice);
     }
   }
-  skips ? move_past(ring, keys) : move_keys(ring, keys);
+  skips && !direct() ? move_past(ring, keys) : move_keys(ring, keys);
 }
 
 /// Adds to the keys that a position reads at each step those that later positions get from it.
@@ -194,12 +195,13 @@ void RingBuilder::pass_on(Steps& keys) const {
   }
 }
 
-/// Every position gets its keys from its neighbour.
+/// Every position gets its keys from its neighbour, or all from their homes.
 void RingBuilder::move_keys(const Ring& ring, const Steps& keys) {
   for (int own = 0; own < positions_; ++own) {
     for (int slice = 0; slice < slices_; ++slice) {
       for (int step = 1; step < positions_; ++step) {
-        const Rank from = ring[index(neighbour_of(own, step))].first + slice;
+        const int sender = direct() ? source_of(own, step) : neighbour_of(own, step);
+        const Rank from = ring[index(sender)].first + slice;
         for (const Home& row : ring[index(source_of(own, step))].keys) {
           for_each_common(row, keys[index(step * positions_ + own)], [&](const Home& part) {
             add_keys(stages_[index(stage_of(step))], from, ring[index(own)].first + slice, part,

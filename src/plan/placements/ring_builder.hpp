@@ -24,6 +24,7 @@ struct RingShape {
   bool gathers = false;      ///< keys go to all ranks of a node at once, a stage for every node
   bool by_document = false;  ///< a document's ring has only the positions that hold a part of it
   bool skips = false;  ///< keys may go from reader to reader, past positions that do not read them
+  int direct = 0;      ///< in flat rings of at most so many positions, keys come from their homes
 };
 
 /// Queries that a ring position computes.
@@ -59,7 +60,8 @@ using Ring = std::vector<Position>;
 /// moves on only as far as the last position that reads it. Where keys may skip positions, they do
 /// in rings in which that saves much (narrow masks); elsewhere every position sends as much as
 /// others. Rings by document run at the same time; where inner_ring does not divide one, it is
-/// flat.
+/// flat. Where keys of a flat ring come from their homes, as many rows travel, and no position
+/// waits for one that is late with other tasks.
 class RingBuilder {
  public:
   /// The stage in which rows come that go to other ranks of their position, and guests.
@@ -97,6 +99,9 @@ class RingBuilder {
   int step_before(int step) const;
   Range heads(int slice) const;
   bool gathers() const { return shape_.gathers && inner_ring_ > 1 && inner_ring_ < positions_; }
+  bool direct() const {
+    return positions_ <= shape_.direct && (inner_ring_ == 1 || inner_ring_ == positions_);
+  }
   int stage_of(int step) const;
   void gather_slice(const Position& position, const std::vector<Home>& keys, Rank to, int slice);
   std::vector<Home> add_tasks(const Position& own, const Position& source, Rank first, int step);

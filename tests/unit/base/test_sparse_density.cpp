@@ -59,7 +59,8 @@ TEST(SparseDensity, WeighsDocumentsOfAnyLengthWithinAPercent) {
        {SparseRule{64, 1024, 152, 0, 0, 64}, SparseRule{64, 0, 64, 0, 0, 64}}) {
     for (int digits = 10; digits <= 31; ++digits) {
       const std::int64_t length = (std::int64_t{1} << digits) - 7;
-      const Weights weights(Mask{}, SparseDensity::of_budgets(rule, length), length);
+      const SparseDensity density = SparseDensity::of_budgets(rule, length);
+      const Weights weights(Mask{}, &density, length);
       const double pairs =
           static_cast<double>(weights.pairs({0, length})) / static_cast<double>(weights.unit());
       const double exact = pairs_of_budgets(rule, length);

@@ -201,6 +201,7 @@ TEST(Program, PostsWaitsAndTasksFollowThePlan) {
     for (const Program& program : step.programs) {
       using Key = std::tuple<int, Pass, bool, int, int, bool>;
       std::map<Key, std::vector<std::size_t>> posts, waits;
+      std::map<Key, std::size_t> tasks;
       for (std::size_t i = 0; i < program.instructions.size(); ++i) {
         const Instruction& s = program.instructions[i];
         const bool results =
@@ -212,6 +213,7 @@ TEST(Program, PostsWaitsAndTasksFollowThePlan) {
         if (s.operation == Operation::wait || s.operation == Operation::wait_results) {
           waits[key].push_back(i);
         }
+        if (s.operation == Operation::attend) tasks[key] = i;
       }
       // Whoever waits has posted before; what is only sent is not waited for.
       for (const auto& [key, at] : posts) ASSERT_EQ(at.size(), 1U);
@@ -219,6 +221,10 @@ TEST(Program, PostsWaitsAndTasksFollowThePlan) {
         ASSERT_EQ(at.size(), 1U);
         ASSERT_EQ(posts[key].size(), 1U);
         EXPECT_LT(posts[key][0], at[0]);
+        // Results have a stage more than they need: their senders may be late.
+        const auto& [plan, pass, recompute, layer, stage, results] = key;
+        const auto next = tasks.find({plan, pass, recompute, layer, stage + 1, false});
+        if (results && next != tasks.end()) EXPECT_LT(next->second, at[0]);
       }
     }
   }
