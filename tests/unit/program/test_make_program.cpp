@@ -224,7 +224,9 @@ TEST(Program, PostsWaitsAndTasksFollowThePlan) {
         // Results have a stage more than they need: their senders may be late.
         const auto& [plan, pass, recompute, layer, stage, results] = key;
         const auto next = tasks.find({plan, pass, recompute, layer, stage + 1, false});
-        if (results && next != tasks.end()) EXPECT_LT(next->second, at[0]);
+        if (results && next != tasks.end()) {
+          EXPECT_LT(next->second, at[0]);
+        }
       }
     }
   }
