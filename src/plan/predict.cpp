@@ -170,28 +170,30 @@ class PassTime {
   }
 
   /// Every message is waited for, stage by stage. Inputs leave their home as soon as it has
-  /// computed them, what is handed on when it has come, results when the tasks before are done; a
-  /// rank's messages leave and come one after another.
+  /// computed them, but at most two stages ahead, what is handed on when it has come, results when
+  /// the tasks before are done; a rank's messages leave and come one after another.
   double exposed() const {
     Seconds done = rest_of_layer();
     Ports ports{done, done};
     const Seconds home = done;
-    Seconds came = done;            // when what the stage before brought was there
+    std::vector<Seconds> came;      // when what a stage brought was there
     std::vector<Seconds> computed;  // when the tasks of a stage were done
     Seconds results = home;         // when those of the stage before are there
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
       const Stage& stage = plan_.stages[s];
-      const Seconds inputs = ports.arrivals(transfers(stage, Sent::from_home, s), home, done);
-      const Seconds passed = ports.arrivals(transfers(stage, Sent::handed_on, s), came, done);
+      const Seconds& leave = s > 2 ? came[s - 2] : home;
+      const Seconds& brought = s > 0 ? came.back() : home;
+      const Seconds inputs = ports.arrivals(transfers(stage, Sent::from_home, s), leave, done);
+      const Seconds passed = ports.arrivals(transfers(stage, Sent::handed_on, s), brought, done);
       const int complete = last_tasks_of_results(plan_, s, pass_);
       const Seconds& ended = complete < 0 ? home : computed[at(complete)];
       const Seconds next = ports.arrivals(transfers(stage, Sent::results, s), ended, done);
       const Seconds tasks = tasks_of(stage);
       for (std::size_t rank = 0; rank < done.size(); ++rank) {
         done[rank] = std::max({done[rank], inputs[rank], passed[rank]});
-        came[rank] = done[rank];
-        done[rank] += tasks[rank];
       }
+      came.push_back(done);
+      for (std::size_t rank = 0; rank < done.size(); ++rank) done[rank] += tasks[rank];
       computed.push_back(done);
       for (std::size_t rank = 0; rank < done.size(); ++rank) {
         done[rank] = std::max(done[rank], results[rank]);

@@ -277,7 +277,7 @@ BYTES = {
     "block_striped": (GROUP, stripes(4)),
     "ulysses": (GROUP, heads_and_ring(RANKS)),
     "ulysses_ring": (GROUP, heads_and_ring(2)),
-    "cad": (GROUP, keys(1 - 1 / (2 * RANKS), 3 / 4)),  # as zigzag
+    "cad": (GROUP, keys(3 / 4)),  # as all_gather
     "cad_dedicated": (
         {**ALONE, "attention.servers": RANKS, "attention.tolerance": 0},
         served(TOKENS * (3 * RANKS + 1) / 4),
