@@ -149,6 +149,7 @@ Plan mirror(const Plan& forward) {
   backward.workload = forward.workload;
   backward.keeps_inputs = forward.keeps_inputs;
   backward.gathers_all = forward.gathers_all;
+  backward.paced = forward.paced;
   if (!forward.index.empty()) {
     backward.index.resize(forward.index.size());
     backward.index.back() = forward.index.back();

@@ -258,7 +258,7 @@ std::uint64_t hash(const Plan& plan) {
   Hasher hasher;
   add_workload(hasher, plan.workload);
   for (const Stage& round : plan.index) add_stage(hasher, round);
-  add_integers(hasher, plan.keeps_inputs, plan.gathers_all, plan.stages.size());
+  add_integers(hasher, plan.keeps_inputs, plan.gathers_all + 2 * plan.paced, plan.stages.size());
   for (const Stage& stage : plan.stages) add_stage(hasher, stage);
   add_integers(hasher, plan.merges.size());
   for (const Merge& merge : plan.merges) add_merge(hasher, merge);

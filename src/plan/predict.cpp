@@ -170,8 +170,8 @@ class PassTime {
   }
 
   /// Every message is waited for, stage by stage. Inputs leave their home as soon as it has
-  /// computed them, but at most two stages ahead, what is handed on when it has come, results when
-  /// the tasks before are done; a rank's messages leave and come one after another.
+  /// computed them, or two stages ahead (Plan::paced), what is handed on when it has come, results
+  /// when the tasks before are done; a rank's messages leave and come one after another.
   double exposed() const {
     Seconds done = rest_of_layer();
     Ports ports{done, done};
@@ -181,7 +181,7 @@ class PassTime {
     Seconds results = home;         // when those of the stage before are there
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
       const Stage& stage = plan_.stages[s];
-      const Seconds& leave = s > 2 ? came[s - 2] : home;
+      const Seconds& leave = plan_.paced && s > 2 ? came[s - 2] : home;
       const Seconds& brought = s > 0 ? came.back() : home;
       const Seconds inputs = ports.arrivals(transfers(stage, Sent::from_home, s), leave, done);
       const Seconds passed = ports.arrivals(transfers(stage, Sent::handed_on, s), brought, done);

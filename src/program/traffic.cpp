@@ -120,7 +120,7 @@ void Traffic::add_places(const plan::Plan& plan, Pass pass) {
   };
   for (int s = 0; s < stages(); ++s) {
     Stage& stage = stages_[at(s)];
-    if (s > 2) stage.ready = s - 2;
+    if (plan.paced && s > 2) stage.ready = s - 2;
     for (const PlannedMessage& message : stage.messages) {
       if (message.results) continue;
       for (const std::uint32_t i : moves(s, message)) {

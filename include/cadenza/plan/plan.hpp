@@ -204,6 +204,9 @@ struct Plan {
   bool keeps_inputs = false;
   /// attention.gather: all: ranks get all keys and values of their context group, read or not.
   bool gathers_all = false;
+  /// Whether inputs leave at most two stages ahead: where a rank sends to many others in turn, what
+  /// leaves sooner delays messages of earlier stages.
+  bool paced = false;
   /// attention.tolerance: auto: the tolerances that were compared, the chosen one first.
   std::vector<Trial> trials;
 };

@@ -40,11 +40,11 @@ struct Part {
   bool results = false;         ///< sends or receives results
   bool results_arrive = false;  ///< receives results
   /// The stage after whose arrival, before its tasks, the messages of inputs of this stage are
-  /// posted: it brings the last rows that some rank sends on in it, or is two stages earlier, as
-  /// messages that are sent sooner would delay those of earlier stages. -1: all rows are at home,
-  /// and the messages are posted when attention begins. One place for all ranks: NCCL's messages
-  /// have no tags, so both ends of a pair must reach them in the same order, also where a device
-  /// runs inputs and results one after another.
+  /// posted: it brings the last rows that some rank sends on in it or, where that is later, lies
+  /// two stages before it (Plan::paced). -1: all rows are at home, and the messages are posted when
+  /// attention begins. One place for all ranks: NCCL's messages have no tags, so both ends of a
+  /// pair must reach them in the same order, also where a device runs inputs and results one after
+  /// another.
   int ready = -1;
   /// The stage after whose tasks the messages of results of this stage are posted: some rank
   /// computes the last of them there. One place for all ranks, too.

@@ -117,9 +117,9 @@ void assign(const Workload& workload, const Homes& homes, const Assignment& one,
   });
 }
 
-std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
-                             const std::vector<Assignment>& assignments, std::int64_t block,
-                             const RingShape& shape) {
+void set_stages(const Homes& homes, const std::vector<Assignment>& assignments, std::int64_t block,
+                const RingShape& shape, Plan& plan) {
+  const Workload& workload = plan.workload;
   RingBuilder builder(workload, shape);
   std::map<std::vector<Rank>, Ring> rings = builder.rings_of_documents();
   std::vector<Assignment> straight;
@@ -133,12 +133,15 @@ std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
     }
   }
   int of_rings = 1;
+  bool direct = false, other = false;
   for (auto& [members, ring] : rings) {
     if (ring.size() == 1) continue;
     for (Position& position : ring) unite(position.queries);
     builder.add(ring);
     of_rings = std::max(of_rings, builder.last_stage());
+    (builder.direct() ? direct : other) = true;
   }
+  plan.paced = direct && !other;
   std::vector<Stage> stages = builder.take();
   auto [local, remote, results] = straight_stages(workload, homes, straight);
   // The ring's results come before, also those of its last keys in the backward pass: results that
@@ -148,7 +151,7 @@ std::vector<Stage> stages_of(const Workload& workload, const Homes& homes,
   append(std::move(remote), stages[RingBuilder::kArrival]);
   append(std::move(results), stages[last]);
   Spreader(workload, block, stages).add(local.tasks);
-  return stages;
+  plan.stages = std::move(stages);
 }
 
 /// With more ranks, messages are many and short: a document of 1M tokens on 32 ranks then took 2 %
@@ -167,7 +170,7 @@ Plan staged_plan(const Workload& workload, const Homes& homes, std::vector<Assig
                         .by_document = true,
                         .skips = true,
                         .direct = kDirect};
-  plan.stages = stages_of(workload, homes, assignments, block, shape);
+  set_stages(homes, assignments, block, shape, plan);
   while (plan.stages.size() > 1 && is_empty(plan.stages.back())) plan.stages.pop_back();
   for (Stage& stage : plan.stages) sort_stage(stage);
   plan.merges = make_merges(workload, homes, plan.stages);

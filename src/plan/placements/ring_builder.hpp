@@ -79,6 +79,10 @@ class RingBuilder {
   void add(Ring& ring);
   /// Of the last ring: the stage after its last tasks, in which results return.
   int last_stage() const;
+  /// Of the last ring: whether all keys come from their homes.
+  bool direct() const {
+    return positions_ <= shape_.direct && (inner_ring_ == 1 || inner_ring_ == positions_);
+  }
 
   /// The stages, some perhaps empty.
   std::vector<Stage> take() { return std::move(stages_); }
@@ -99,9 +103,6 @@ class RingBuilder {
   int step_before(int step) const;
   Range heads(int slice) const;
   bool gathers() const { return shape_.gathers && inner_ring_ > 1 && inner_ring_ < positions_; }
-  bool direct() const {
-    return positions_ <= shape_.direct && (inner_ring_ == 1 || inner_ring_ == positions_);
-  }
   int stage_of(int step) const;
   void gather_slice(const Position& position, const std::vector<Home>& keys, Rank to, int slice);
   std::vector<Home> add_tasks(const Position& own, const Position& source, Rank first, int step);

@@ -154,14 +154,17 @@ void for_each_posted(bool results, PlaceOf place_of, Check check) {
   });
 }
 
-TEST(Traffic, InputsLeaveWhenTheLastOfThemIsThereButAtMostTwoStagesAhead) {
+TEST(Traffic, InputsLeaveWhenTheLastOfThemIsThereOrTwoStagesAhead) {
   int passed_on = 0, ahead = 0;
-  for_each_posted(false, brought_by, [&](const Part& part, int place, int stage) {
-    const int soonest = stage > 2 ? stage - 2 : -1;
-    EXPECT_EQ(part.ready, std::max(place, soonest));
-    passed_on += place >= 0;
-    ahead += place < soonest;
-  });
+  const auto place_of = [&](const plan::Plan& plan, const plan::Move& move, int stage) {
+    const int brought = brought_by(plan, move, stage);
+    const int soonest = plan.paced && stage > 2 ? stage - 2 : -1;
+    passed_on += brought >= 0;
+    ahead += brought < soonest;
+    return std::max(brought, soonest);
+  };
+  for_each_posted(false, place_of,
+                  [](const Part& part, int place, int) { EXPECT_EQ(part.ready, place); });
   EXPECT_GT(passed_on, 100);
   EXPECT_GT(ahead, 20);
 }
@@ -205,9 +208,12 @@ TEST(Traffic, AllPostAStageAtOnePlace) {
   const Traffic traffic(plans.forward, Pass::forward);
   EXPECT_EQ(traffic.of(1, 2).ready, 0) << "passes on what stage 0 brings";
   EXPECT_EQ(traffic.of(2, 2).ready, 0) << "only receives it, from rank 1";
-  EXPECT_EQ(traffic.of(1, 3).ready, 1) << "only receives what is at home, two stages ahead";
-  EXPECT_EQ(traffic.of(0, 3).ready, 1) << "sends it to rank 1";
+  EXPECT_EQ(traffic.of(1, 3).ready, -1) << "only receives what is at home, before stage 2";
+  EXPECT_EQ(traffic.of(0, 3).ready, -1) << "sends it to rank 1";
   EXPECT_EQ(traffic.of(0, 0).ready, -1);
+  EXPECT_EQ(traffic.of(2, 3).ready, -1) << "has no part in it";
+  plans.forward.paced = true;
+  EXPECT_EQ(Traffic(plans.forward, Pass::forward).of(1, 3).ready, 1) << "two stages ahead";
 }
 
 TEST(Traffic, ARankThatPassesOnWhatCameLaterThanItsNeighbourWaitsForTheLatest) {
