@@ -50,8 +50,8 @@ class Score {
     return public_code(shard, offer);
   }
 
-  /// No offer of the item that costs at most `limit` gains more where the server has nothing of the
-  /// document; cheap to find.
+  /// At least the gain of every offer of the item that costs at most `limit`, for a server that has
+  /// nothing of the document; without searching the largest of them.
   double most(const DocumentShard& shard, Range item, Weight limit) const {
     if (priority_ != config::Priority::resident || !shard.mask.is_plain())
       return std::numeric_limits<double>::infinity();

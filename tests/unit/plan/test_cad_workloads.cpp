@@ -9,6 +9,7 @@
 #include "cases.hpp"
 #include "oracle.hpp"
 #include "plan/cad/document_shard.hpp"
+#include "plan/cad/items.hpp"
 
 namespace cadenza::plan::test_cad_workloads {
 namespace {
@@ -162,6 +163,34 @@ TEST(CadPools, GroupsThatIdleServe) {
   const Plan plan = cad(w, options(128, 0.05, true));
   expect_valid(plan);
   EXPECT_LE(imbalance(plan), 1.05 + one_block(w, 128));
+}
+
+/// The search leaves out items whose bound another offer beats.
+TEST(Parts, NoOfferGainsMoreThanTheBound) {
+  int offers = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    const Workload w = grouped(draw, 2, 3, draw.between(0, 1) == 1, 700);
+    const std::int64_t block = draw.of(std::vector<std::int64_t>{1, 5, 16, 128});
+    const Homes homes(w);
+    const Residency residency(w, homes);
+    const Score score(config::Priority::resident, w.shape, residency);
+    for (const DocumentShard& shard : make_shards(w, homes, block)) {
+      const std::int64_t begin = draw.between(0, shard.pairs() - 1);
+      const Range item{begin, draw.between(begin + 1, shard.pairs())};
+      const Weight all = shard.cost(item);
+      for (std::int64_t count = 1; count <= item.size(); count += 1 + item.size() / 20) {
+        const Range pairs{item.end - count, item.end};
+        const Weight cost = shard.cost(pairs);
+        const Weight limit = cost + static_cast<Weight>(draw.between(0, 100)) * (all - cost) / 100;
+        ASSERT_LE(score.gain(shard, item, all, {pairs, cost, cost}),
+                  score.most(shard, item, limit));
+        ++offers;
+      }
+    }
+  }
+  EXPECT_GT(offers, 1000);
 }
 
 TEST(Parts, CoverEveryQueryOnceAndPairsCostTheSame) {
