@@ -34,15 +34,18 @@ double real(std::int64_t number) {
 
 void check_size(const Checker& check, const Experiment& e) {
   const Model& m = e.model;
-  const double layer = 2 * real(m.d_model) * real(m.d_model) +
-                       2 * real(m.d_model) * real(m.kv_heads) * (real(m.d_model) / real(m.heads)) +
-                       3 * real(m.d_model) * real(m.ffn);
+  const double dim = m.own_head_dim > 0 ? real(m.own_head_dim) : real(m.d_model) / real(m.heads);
+  const double queries = real(m.heads) * dim;
+  const double layer =
+      real(m.d_model) * (2 * queries + 2 * real(m.kv_heads) * dim + 3 * real(m.ffn));
   const double parameters = real(m.layers) * layer + 2 * real(m.vocab) * real(m.d_model);
-  check.require(parameters <= kMostParameters, "model",
-                "found {:.3g} parameters (layers, d_model, ffn and vocab); valid: at most {:.3g}",
-                parameters, kMostParameters);
+  check.require(
+      parameters <= kMostParameters, "model",
+      "found {:.3g} parameters (layers, d_model, heads, ffn, vocab); valid: at most {:.3g}",
+      parameters, kMostParameters);
   const double activations =
-      real(e.batch.microbatch) * (real(m.layers) * (real(m.d_model) + real(m.ffn)) + real(m.vocab));
+      real(e.batch.microbatch) *
+      (real(m.layers) * (std::max(real(m.d_model), queries) + real(m.ffn)) + real(m.vocab));
   check.require(activations <= kMostActivations, "batch.microbatch",
                 "found {}, which makes {:.3g} activations with this model; valid: at most {:.3g}",
                 e.batch.microbatch, activations, kMostActivations);
@@ -109,9 +112,13 @@ void check_rope(const Checker& check, const Rope& rope) {
 
 void check_model(const Checker& check, const Model& m) {
   check_rope(check, m.rope);
-  check.require(m.d_model % m.heads == 0, "model.heads",
-                "found {}, which does not divide model.d_model = {}; valid: a divisor of it",
-                m.heads, m.d_model);
+  check.require(
+      m.own_head_dim > 0 || m.d_model % m.heads == 0, "model.heads",
+      "found {}, which does not divide model.d_model = {}; valid: a divisor of it, or any "
+      "number with model.head_dim",
+      m.heads, m.d_model);
+  check.require(m.own_head_dim % 2 == 0, "model.head_dim",
+                "found {}; valid: an even number (rotary embedding rotates pairs)", m.own_head_dim);
   check.require(m.head_dim() % 2 == 0, "model.heads",
                 "found {}, so that head_dim = model.d_model / model.heads = {}; valid: an even "
                 "head_dim (rotary embedding rotates pairs)",

@@ -6,8 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -23,15 +21,12 @@ struct Given {
   std::string_view path;  ///< below `model`
 };
 
-constexpr Given kGiven[] = {{"num_hidden_layers", "layers"},
-                            {"hidden_size", "d_model"},
-                            {"num_attention_heads", "heads"},
-                            {"num_key_value_heads", "kv_heads"},
-                            {"intermediate_size", "ffn"},
-                            {"vocab_size", "vocab"},
-                            {"rms_norm_eps", "norm_eps"},
-                            {"rope_theta", "rope.theta"},
-                            {"tie_word_embeddings", "tie_embeddings"}};
+constexpr Given kGiven[] = {
+    {"num_hidden_layers", "layers"},  {"hidden_size", "d_model"},
+    {"num_attention_heads", "heads"}, {"num_key_value_heads", "kv_heads"},
+    {"head_dim", "head_dim"},         {"intermediate_size", "ffn"},
+    {"vocab_size", "vocab"},          {"rms_norm_eps", "norm_eps"},
+    {"rope_theta", "rope.theta"},     {"tie_word_embeddings", "tie_embeddings"}};
 
 /// The same in rope_scaling, and in rope_parameters, which stands for it and rope_theta since
 /// version 5.
@@ -148,28 +143,6 @@ void check_window(const Value& file) {
                       found(*window)));
 }
 
-std::optional<std::int64_t> integer(const Value* value) {
-  if (value == nullptr || value->kind != Value::Kind::scalar) return std::nullopt;
-  std::int64_t number = 0;
-  const char* const end = value->text.data() + value->text.size();
-  const auto [rest, error] = std::from_chars(value->text.data(), end, number);
-  if (error != std::errc{} || rest != end) return std::nullopt;
-  return number;
-}
-
-void check_head_dim(const Value& file) {
-  const Value* const head_dim = file.find("head_dim");
-  if (head_dim == nullptr || head_dim->kind == Value::Kind::nothing) return;
-  const auto width = integer(file.find("hidden_size"));
-  const auto heads = integer(file.find("num_attention_heads"));
-  if (!width || !heads || *width < 1 || *heads < 1) return;  // refused where they are read
-  if (integer(head_dim) == *width / *heads) return;
-  fail_at(head_dim->place, "head_dim",
-          fmt::format("found {}; valid: hidden_size / num_attention_heads = {} (Cadenza has no "
-                      "other head dimension)",
-                      found(*head_dim), *width / *heads));
-}
-
 /// The block `model` that config.json describes.
 Value model_of(const Value& file) {
   if (const Value* type = file.find("model_type");
@@ -184,14 +157,13 @@ Value model_of(const Value& file) {
       take_rope(entry.value, name, model);
     } else if (name == "architectures") {
       check_architectures(entry.value);
-    } else if (name != "head_dim" && name != "sliding_window" && name != "use_sliding_window" &&
+    } else if (name != "sliding_window" && name != "use_sliding_window" &&
                std::ranges::count(kNeutral, name) == 0 &&
                !take_key(entry, name, kGiven, kFixed, model)) {
       refuse_unknown(entry, name);
     }
   }
   check_window(file);
-  check_head_dim(file);
   return model;
 }
 

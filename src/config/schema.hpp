@@ -105,6 +105,7 @@ void describe(Visitor& visit, Model& model) {
   visit.required("d_model", model.d_model, "width of the model", Integers{1, kMaxSize});
   visit.required("heads", model.heads, "query heads", Integers{1, kMaxSize});
   visit.key("kv_heads", model.kv_heads, Integers{1, kMaxSize});
+  visit.key("head_dim", model.own_head_dim, Integers{0, kMaxSize});
   visit.required("ffn", model.ffn, "width of the SwiGLU branch", Integers{1, kMaxSize});
   visit.required("vocab", model.vocab, "tokens in the vocabulary", Integers{1, kMaxSize});
   visit.key("norm_eps", model.norm_eps, kPositive);

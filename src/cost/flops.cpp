@@ -46,7 +46,7 @@ double attention_inputs_flops(const Model& m, std::int64_t tensor, std::int64_t 
 }
 
 double attention_outputs_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
-  return product(m, m.d_model + 3 * m.ffn, tensor, rows);
+  return product(m, m.query_width() + 3 * m.ffn, tensor, rows);
 }
 
 double head_flops(const Model& m, std::int64_t tensor, std::int64_t rows) {
@@ -59,11 +59,13 @@ std::int64_t layer_parameters(const Model& m) {
 }
 
 double break_even(const Model& m) {
-  // A token's forward FLOPs: 2 d_model per token of its document in attention (half of the 4
-  // d_model of a full row), 2 per weight elsewhere.
+  // A token's forward FLOPs: 2 query_width per token of its document in attention (half of the 4
+  // of a full row), 2 per weight elsewhere.
   const std::int64_t kv = m.kv_heads * m.head_dim();
-  const std::int64_t layer = 2 * m.d_model + 2 * kv + 3 * m.ffn;  // weights / d_model
-  return static_cast<double>(layer) + static_cast<double>(m.vocab) / static_cast<double>(m.layers);
+  const std::int64_t layer = 2 * m.query_width() + 2 * kv + 3 * m.ffn;  // weights / d_model
+  const double weights =
+      static_cast<double>(layer) + static_cast<double>(m.vocab) / static_cast<double>(m.layers);
+  return weights * (static_cast<double>(m.d_model) / static_cast<double>(m.query_width()));
 }
 
 double break_even(const config::Experiment& experiment) {

@@ -46,7 +46,7 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       gathers_again_(!experiment.cluster.software.overlaps_tensor ||
                      experiment.cluster.software.says_kept()),
       width_(static_cast<double>(model_.d_model)),
-      queries_(width_ / layout.tensor()),
+      queries_(static_cast<double>(model_.query_width()) / layout.tensor()),
       keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),
       heads_(static_cast<double>(model_.heads) / layout.tensor()),
       ffn_(static_cast<double>(model_.ffn) / layout.tensor()),

@@ -15,7 +15,7 @@ class Shape:
         model = experiment["model"]
         self.heads = model["heads"]
         self.kv_heads = model.get("kv_heads", model["heads"])
-        self.head_dim = model["d_model"] // model["heads"]
+        self.head_dim = model.get("head_dim") or model["d_model"] // model["heads"]
         # Of a number of an input, and of a sum.
         self.element, self.sum = {
             "bfloat16": (2, 4),

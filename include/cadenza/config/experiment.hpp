@@ -41,15 +41,17 @@ struct Rope {
 struct Model {
   std::int64_t layers = 0;
   std::int64_t d_model = 0;
-  std::int64_t heads = 0;     ///< query heads; d_model is divisible by it, head_dim is even
+  std::int64_t heads = 0;     ///< query heads
   std::int64_t kv_heads = 0;  ///< divides heads; default: heads
   std::int64_t ffn = 0;       ///< width of the SwiGLU branch
   std::int64_t vocab = 0;
   double norm_eps = 1e-5;
   Rope rope;
   bool tie_embeddings = false;
+  std::int64_t own_head_dim = 0;  ///< model.head_dim; 0: d_model / heads, which then divides it
 
-  std::int64_t head_dim() const { return d_model / heads; }
+  std::int64_t head_dim() const { return own_head_dim > 0 ? own_head_dim : d_model / heads; }
+  std::int64_t query_width() const { return heads * head_dim(); }
 };
 
 enum class Source { text, tokens, synthetic, retrieval };

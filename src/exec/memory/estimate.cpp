@@ -73,7 +73,7 @@ std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& par
   const double width = whole / (software.sequence_parallel ? tensor : 1);
   const double middle = kept.width * width + kept.whole_width * whole;
   const double attention =
-      (kept.queries * whole +
+      (kept.queries * static_cast<double>(e.model.query_width()) +
        kept.keys * static_cast<double>(e.model.kv_heads * e.model.head_dim())) /
       tensor;
   const double ffn = kept.ffn * static_cast<double>(e.model.ffn) / tensor;

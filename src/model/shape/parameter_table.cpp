@@ -60,13 +60,14 @@ std::vector<std::string> layer_prefixes(const ModelPart& part) {
 LayerOffsets add_matrices(TableBuilder& builder, const config::Model& model,
                           const std::string& prefix) {
   const std::int64_t width = model.d_model;
+  const std::int64_t queries = model.query_width();
   const std::int64_t keys = model.kv_heads * model.head_dim();
   LayerOffsets offsets{};
   offsets.matrices.begin = builder.table().elements;
-  offsets.q = builder.matrix(prefix + "self_attn.q_proj.weight", width, width, Split::rows);
+  offsets.q = builder.matrix(prefix + "self_attn.q_proj.weight", queries, width, Split::rows);
   offsets.k = builder.matrix(prefix + "self_attn.k_proj.weight", keys, width, Split::rows);
   offsets.v = builder.matrix(prefix + "self_attn.v_proj.weight", keys, width, Split::rows);
-  offsets.o = builder.matrix(prefix + "self_attn.o_proj.weight", width, width, Split::columns);
+  offsets.o = builder.matrix(prefix + "self_attn.o_proj.weight", width, queries, Split::columns);
   offsets.gate = builder.matrix(prefix + "mlp.gate_proj.weight", model.ffn, width, Split::rows);
   offsets.up = builder.matrix(prefix + "mlp.up_proj.weight", model.ffn, width, Split::rows);
   offsets.down = builder.matrix(prefix + "mlp.down_proj.weight", width, model.ffn, Split::columns);

@@ -30,7 +30,7 @@ Range tensor_share(const ModelPart& part, std::int64_t count) {
 
 PartShape::PartShape(const config::Model& model, const ModelPart& part)
     : width(model.d_model),
-      queries(model.d_model / part.tensor_size),
+      queries(model.query_width() / part.tensor_size),
       keys(model.kv_heads * model.head_dim() / part.tensor_size),
       heads(model.heads / part.tensor_size),
       kv_heads(model.kv_heads / part.tensor_size),

@@ -60,7 +60,7 @@ using Ring = std::vector<Position>;
 /// moves on only as far as the last position that reads it. Where keys may skip positions, they do
 /// in rings in which that saves much (narrow masks); elsewhere every position sends as much as
 /// others. Rings by document run at the same time; where inner_ring does not divide one, it is
-/// flat. Where keys of a flat ring come from their homes, as many rows travel, and no position
+/// flat. Where keys of a flat ring come from their homes, no more rows travel, and no position
 /// waits for one that is late with other tasks.
 class RingBuilder {
  public:

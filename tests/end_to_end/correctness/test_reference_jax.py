@@ -16,7 +16,9 @@ OPTIMIZER = {"lr": 3e-3, "warmup": 4, "weight_decay": 0.1, "clip": 0.23, "eps": 
 
 CASES = {
     "untied": {},
-    "tied": {"model": {"tie_embeddings": True, "layers": 1, "kv_heads": 1}},
+    "tied, wide heads": {
+        "model": {"tie_embeddings": True, "layers": 1, "kv_heads": 1, "head_dim": 10}
+    },
     "options": {
         "model": {"kv_heads": 4, "d_model": 24, "norm_eps": 1e-3, "rope": {"theta": 50.0}},
         "data": {"max_document": 50},

@@ -96,7 +96,8 @@ TEST(ModelConfig, GivesTheKeysOfModel) {
   UnusedKeys unused;
   const Experiment of_file = experiment_with(kLlama, {}, &unused);
   const std::string written =
-      "model: {layers: 2, d_model: 64, heads: 4, kv_heads: 2, ffn: 96, vocab: 300, norm_eps: 1e-6, "
+      "model: {layers: 2, d_model: 64, heads: 4, kv_heads: 2, head_dim: 16, ffn: 96, vocab: 300, "
+      "norm_eps: 1e-6, "
       "tie_embeddings: true, rope: {theta: 5e5, scaling: {kind: llama3, factor: 32, "
       "original_context: 8192, low_frequency: 2, high_frequency: 8}}}\n";
   std::string text = kOfConfig;
@@ -133,6 +134,7 @@ TEST(ModelConfig, WhatItLacksIsAsInExperiments) {
       "rope_scaling": {"rope_type": "default"}, "sliding_window": null})")
                          .model;
   EXPECT_EQ(bare.kv_heads, 2);
+  EXPECT_EQ(bare.head_dim(), 4);
   EXPECT_EQ(bare.norm_eps, 1e-5);
   EXPECT_EQ(bare.rope.theta, 10000);
   EXPECT_FALSE(bare.tie_embeddings);
@@ -264,8 +266,8 @@ TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
        {"attention_bias\": true", "m.json:3: attention_bias: found true"}},
       {"mlp_bias\": false", {"mlp_bias\": true", "m.json:13: mlp_bias: found true; valid: false"}},
       {"dropout\": 0.0", {"dropout\": 0.1", "m.json:4: attention_dropout: found 0.1; valid: 0.0"}},
-      {"head_dim\": 16", {"head_dim\": 32", "m.json:7: head_dim: found 32; valid: hidden_size / "}},
-      {"head_dim\": 16", {"head_dim\": \"a\"", "m.json:7: head_dim: found \"a\"; valid"}},
+      {"head_dim\": 16", {"head_dim\": 33", "m.json:7: model.head_dim: found 33; valid: an even"}},
+      {"head_dim\": 16", {"head_dim\": \"a\"", "m.json:7: model.head_dim: found \"a\"; valid"}},
       {"CausalLM",
        {"SequenceClassification", "m.json:2: architectures: found \"LlamaForSequenceC"}},
       {"\"llama3\"", {"\"longrope\"", "m.json:25: model.rope.scaling.kind: found \"longrope\""}},

@@ -45,6 +45,10 @@ inline void draw_model(Draw& draw, config::Experiment& e) {
   e.model.heads = heads.heads;
   e.model.kv_heads = heads.kv_heads;
   e.model.d_model = heads.heads * heads.dim;
+  if (draw.between(0, 3) == 0) {
+    e.model.own_head_dim = heads.dim;
+    e.model.d_model = draw.of(std::vector<std::int64_t>{24, 35});
+  }
   e.model.ffn = draw.of(std::vector<std::int64_t>{48, 70});
   const std::int64_t parts = e.parallel.pipeline * e.parallel.chunks;
   e.model.layers = draw.between(parts, parts > 2 ? parts + 1 : 2 * parts);

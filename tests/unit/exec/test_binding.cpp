@@ -26,7 +26,10 @@ struct Bound {
     experiment = testing::random_experiment(draw, static_cast<int>(draw.between(2, 8)),
                                             placements[seed % placements.size()]);
     // Of wide heads, most rows travel in place: no rows are made here.
-    if (draw.between(0, 1) == 1) experiment.model.d_model *= 64;
+    if (draw.between(0, 1) == 1) {
+      experiment.model.d_model *= 64;
+      experiment.model.own_head_dim *= 64;
+    }
     const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
     tick_plans = program::plan_ticks(experiment, data::Packer(*corpus, experiment).batch(0));
     const program::Layout layout(experiment);

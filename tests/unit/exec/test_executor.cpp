@@ -386,7 +386,7 @@ TEST(Memory, ShardsOfParametersLeaveTwoLayersAndTheTablesWhole) {
   e.parallel.shard = config::Shard::parameters;
   const config::Model& m = e.model;
   const std::int64_t layer =
-      2 * m.d_model * m.d_model + 2 * m.d_model * m.kv_heads * m.head_dim() + 3 * m.d_model * m.ffn;
+      m.d_model * (2 * m.query_width() + 2 * m.kv_heads * m.head_dim() + 3 * m.ffn);
   const std::int64_t rest = 2 * m.vocab * m.d_model + (2 * m.layers + 1) * m.d_model;  // with norms
   const std::int64_t shard = (m.layers * layer + rest) / 4;
   const MemoryEstimate memory = least_memory(e);

@@ -39,6 +39,7 @@ template <typename Real>
 config::Experiment with_dtype(config::Experiment e) {
   if constexpr (std::is_same_v<Real, bfloat16>) {
     e.model.d_model = 64;
+    e.model.own_head_dim = 0;
     e.model.heads = 2;
     e.model.kv_heads = 1;
   }

@@ -47,7 +47,7 @@ class Piece {
             rotary_frequencies(model.rope, static_cast<int>(model.head_dim())))),
         parameters(make_parameters<Real>(model, part, 1, ledger_, {})),
         llama(model, part, capacity, layout.recompute, rotary_, parameters, group, ledger_) {
-    local_.d_model /= part.tensor_size;
+    local_.own_head_dim = model.head_dim();
     local_.heads /= part.tensor_size;
     local_.kv_heads /= part.tensor_size;
     std::map<std::string, std::int64_t> offsets;
@@ -116,7 +116,7 @@ class Piece {
     const TokenBatch batch = rows_of(whole, rows);
     const ByKernels<Real> attention{{local_, rotary_, batch}};
     AttentionBuffers<Real> s = llama.attention_buffers(buffer, layer);
-    const std::int64_t q = rows.begin * local_.d_model, h = rows.begin * local_.heads;
+    const std::int64_t q = rows.begin * local_.query_width(), h = rows.begin * local_.heads;
     const std::int64_t k = rows.begin * local_.kv_heads * local_.head_dim();
     s = {s.q + q,     s.k + k,  s.v + k,  s.out + q, s.lse + h, s.dout + q,
          s.delta + h, s.dq + q, s.dk + k, s.dv + k,  s.kept + q};

@@ -100,13 +100,14 @@ class Reference {
   void run_layer(const std::string& prefix, const std::vector<std::int32_t>& positions,
                  Vector& x) const {
     const std::int64_t width = model_.d_model, kv = model_.kv_heads * model_.head_dim();
+    const std::int64_t queries = model_.heads * model_.head_dim();
     const Vector normed = norm(x, prefix + "input_layernorm.weight");
-    AttentionInputs in{project(normed, prefix + "self_attn.q_proj.weight", width, width),
+    AttentionInputs in{project(normed, prefix + "self_attn.q_proj.weight", width, queries),
                        project(normed, prefix + "self_attn.k_proj.weight", width, kv),
                        project(normed, prefix + "self_attn.v_proj.weight", width, kv)};
     rotate(in.k, model_, size(model_.kv_heads), positions, 1);
     const Vector out = reference_attention(model_, positions, in);
-    add(x, project(out, prefix + "self_attn.o_proj.weight", width, width));
+    add(x, project(out, prefix + "self_attn.o_proj.weight", queries, width));
     const Vector middle = norm(x, prefix + "post_attention_layernorm.weight");
     Vector gate = project(middle, prefix + "mlp.gate_proj.weight", width, model_.ffn);
     const Vector up = project(middle, prefix + "mlp.up_proj.weight", width, model_.ffn);

@@ -23,7 +23,7 @@ struct Filler {
   const TokenBatch& batch;
 
   std::int64_t rows() const { return static_cast<std::int64_t>(batch.tokens.size()); }
-  std::int64_t query_elements() const { return rows() * model.d_model; }
+  std::int64_t query_elements() const { return rows() * model.query_width(); }
   std::int64_t key_elements() const { return rows() * model.kv_heads * model.head_dim(); }
 };
 
@@ -62,7 +62,7 @@ struct ByKernels : Filler<Real> {
     for (std::size_t begin = 0, end = 0; begin < positions.size(); begin = end) {
       for (end = begin + 1; end < positions.size() && positions[end] > 0;) ++end;
       const Range tokens{0, static_cast<std::int64_t>(end - begin)};
-      const std::size_t q = begin * static_cast<std::size_t>(this->model.d_model);
+      const std::size_t q = begin * static_cast<std::size_t>(this->model.query_width());
       const std::size_t h = begin * static_cast<std::size_t>(this->model.heads);
       const std::size_t k = q / static_cast<std::size_t>(shape().group());
       const int index = static_cast<int>(list.tasks.size());

@@ -146,7 +146,8 @@ inline double derivative(const std::function<double()>& f, double& x, double ste
   return (8 * near - far) / (12 * step);
 }
 
-/// Two layers, four query heads of four in two groups, odd widths elsewhere.
+/// Two layers, four query heads in two groups, of four or, tied, of six, more than the width has;
+/// odd widths elsewhere.
 inline config::Model small_model(bool tied) {
   config::Model model;
   model.layers = 2;
@@ -157,6 +158,7 @@ inline config::Model small_model(bool tied) {
   model.vocab = 13;
   model.rope.theta = 10;
   model.tie_embeddings = tied;
+  if (tied) model.own_head_dim = 6;
   return model;
 }
 

@@ -22,11 +22,12 @@ using test::Vector;
 std::map<std::string, std::pair<std::int64_t, std::int64_t>> expected_shapes(bool tied) {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> shapes = {
       {"model.embed_tokens.weight", {13, 16}}, {"model.norm.weight", {16, 0}}};
+  const std::int64_t queries = tied ? 24 : 16, keys = queries / 2;
   for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
-    shapes[layer + "self_attn.q_proj.weight"] = {16, 16};
-    shapes[layer + "self_attn.k_proj.weight"] = {8, 16};
-    shapes[layer + "self_attn.v_proj.weight"] = {8, 16};
-    shapes[layer + "self_attn.o_proj.weight"] = {16, 16};
+    shapes[layer + "self_attn.q_proj.weight"] = {queries, 16};
+    shapes[layer + "self_attn.k_proj.weight"] = {keys, 16};
+    shapes[layer + "self_attn.v_proj.weight"] = {keys, 16};
+    shapes[layer + "self_attn.o_proj.weight"] = {16, queries};
     shapes[layer + "mlp.gate_proj.weight"] = {11, 16};
     shapes[layer + "mlp.up_proj.weight"] = {11, 16};
     shapes[layer + "mlp.down_proj.weight"] = {16, 11};

@@ -63,6 +63,7 @@ class Arguments {
     if (m.kv_heads != m.heads) {
       heads += fmt::format(" --group-query-attention --num-query-groups {}", m.kv_heads);
     }
+    if (m.query_width() != m.d_model) heads += fmt::format(" --kv-channels {}", m.head_dim());
     line(heads);
     line(fmt::format("--swiglu --normalization RMSNorm --norm-epsilon {:g} --disable-bias-linear",
                      m.norm_eps));

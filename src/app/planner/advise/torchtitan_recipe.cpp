@@ -64,6 +64,7 @@ class Toml {
              flavor.kv_heads == m.kv_heads;
     });
     section("model");
+    if (m.query_width() != m.d_model) lacks(fmt::format("head_dim {}", m.head_dim()));
     word("name", "llama3");
     if (known != kFlavors.end()) {
       word("flavor", fmt::format("{}_flex", known->name));
