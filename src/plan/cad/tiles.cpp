@@ -173,7 +173,7 @@ class DocumentTiler {
   /// Adds a document's transfers. A row moves to a server once, for all tasks that share it there.
   void add_transfers(std::span<const Assignment> of) {
     const int document = of.front().document;
-    if (all_at_home(of)) return;
+    if (whole_on_one_rank(document) && stays_home(of)) return;
     for (const Assignment& a : of) {
       homes_.for_each_part(document, a.q, [&](const Home& part) {
         if (part.rank != a.server) transfers_.add(part.rank, a.server, {part.tokens.size(), 0});
@@ -198,16 +198,16 @@ class DocumentTiler {
                        [&](const Home& home) { return home.rank == home_; });
   }
 
-  bool all_at_home(std::span<const Assignment> of) {
-    return whole_on_one_rank(of.front().document) &&
-           std::ranges::all_of(of, [&](const Assignment& a) { return a.server == home_; });
+  /// Of a document that is whole on one rank.
+  bool stays_home(std::span<const Assignment> of) const {
+    return std::ranges::all_of(of, [&](const Assignment& a) { return a.server == home_; });
   }
 
   /// Appends the document's best tiling if it moves fewer bytes than the present one; else returns
   /// false.
   bool retile(std::span<const Assignment> of, std::vector<Assignment>& result) {
     const int document = of.front().document;
-    if (!whole_on_one_rank(document) || all_at_home(of)) return false;
+    if (!whole_on_one_rank(document) || stays_home(of)) return false;
     gather(of);
     shares_.clear();
     old_bytes_ = 0;

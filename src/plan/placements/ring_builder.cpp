@@ -165,7 +165,7 @@ void RingBuilder::add(Ring& ring) {
     }
   }
   Steps read;
-  if (shape_.skips) {
+  if (shape_.skips || direct()) {
     read = keys;
     for (std::vector<Home>& rows : read) unite(rows);
   }
