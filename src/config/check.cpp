@@ -316,11 +316,6 @@ void check_attention(const Checker& check, const Experiment& e) {
   check.require(a.inputs == Inputs::resend || !recomputes_attention, "attention.inputs",
                 "found keep with run.recompute = {}, which recomputes Q, K and V; valid: resend",
                 word(e.run.recompute));
-  check.require(
-      a.overlap != Overlap::ping_pong || !recomputes_attention, "attention.overlap",
-      "found ping_pong with run.recompute = {}: the two halves are in different layers, but only "
-      "one recomputed layer is held at a time; valid: none, or run.recompute none or mlp",
-      word(e.run.recompute));
   check.require(a.overlap != Overlap::ping_pong || !deals_stripes(a.placement), "attention.overlap",
                 "found ping_pong with placement {}: the first half of a striped sequence sees keys "
                 "of the second; valid: none",

@@ -286,7 +286,9 @@ void Executor<Real>::run_operation(const Instruction& instruction, const program
   const Tracer::Doing doing(tracer_, instruction.operation);
   const auto run = [&] {
     if (program::is_attention(instruction.operation)) return run_attention(instruction);
-    if (program::writes_sent_rows(instruction)) exchange_[at(instruction.half)]->finish();
+    for (std::size_t half = 0; half < exchange_.size(); ++half) {
+      if (program::writes_sent_rows(instruction, static_cast<int>(half))) exchange_[half]->finish();
+    }
     const HomeRows& home =
         exchange_.front()->binding(std::max(instruction.plan, 0) / step_shape_.halves).home;
     trainer_->run(instruction, plan, home);

@@ -162,6 +162,7 @@ class Builder {
     const int layers = layers_of(unit);
     for (int i = 0; i < layers; ++i) {
       if (i == 0) for_each_half(pass, [&](int half) { add_start(unit, pass, i, half); });
+      if (pass == Pass::backward && recomputes_attention()) add_recomputed(unit, i);
       for_each_half(pass, [&](int half) { add_tasks(unit, pass, i, half); });
       for_each_half(pass, [&](int half) {
         add_end(unit, pass, i, half);
@@ -247,10 +248,17 @@ class Builder {
       if (half + 1 == step_shape_.halves) {
         copy(unit, Operation::wait_for_copy, layers_of(unit) - 1 - i);
       }
-      if (recomputes_attention()) recompute_attention(instruction, trains);
-      if (trains) add(with(instruction, Operation::attention_outputs));
-      if (trains) add(with(instruction, Operation::begin_attention));
+      if (recomputes_attention()) return start_again(unit, i, half);
+      start_gradient(instruction, trains);
+      return;
     }
+    start_exchange(instruction);
+  }
+
+  /// Adds the operations before the gradient of a layer's attention, up to its first messages.
+  void start_gradient(const Instruction& instruction, bool trains) {
+    if (trains) add(with(instruction, Operation::attention_outputs));
+    if (trains) add(with(instruction, Operation::begin_attention));
     start_exchange(instruction);
   }
 
@@ -285,18 +293,41 @@ class Builder {
     }
   }
 
-  /// Adds the forward pass of a layer's attention block (or whole layer) once more.
-  void recompute_attention(Instruction instruction, bool trains) {
+  // The forward pass of a layer's attention block (or whole layer) once more, before its backward
+  // pass and in the same order of halves. The first half sees keys of the second, so that the
+  // inputs of both come first.
+
+  void start_again(const MicrobatchPass& unit, int i, int half) {
+    if (unit.microbatch >= 0 && half + 1 == step_shape_.halves) {
+      for_each_half(Pass::backward, [&](int each) {
+        add(with(again(unit, i, each), Operation::attention_inputs));
+      });
+    }
+    start_exchange(again(unit, i, half));
+  }
+
+  /// Adds the rest of it, and the start of the gradient of each half.
+  void add_recomputed(const MicrobatchPass& unit, int i) {
+    const bool trains = unit.microbatch >= 0;
+    for_each_half(Pass::backward, [&](int half) {
+      const Instruction instruction = again(unit, i, half);
+      exchange(instruction).add_tasks(instruction, program_.instructions);
+    });
+    for_each_half(Pass::backward, [&](int half) {
+      const Instruction instruction = again(unit, i, half);
+      exchange(instruction).add_end(instruction, program_.instructions);
+      if (trains && step_shape_.recompute == config::Recompute::layer) {
+        add(with(instruction, Operation::attention_outputs));
+      }
+      start_gradient(at_layer(unit, Pass::backward, i, half), trains);
+    });
+  }
+
+  Instruction again(const MicrobatchPass& unit, int i, int half) const {
+    Instruction instruction = at_layer(unit, Pass::backward, i, half);
     instruction.recompute = true;
     instruction.pass = Pass::forward;
-    if (trains) add(with(instruction, Operation::attention_inputs));
-    const AttentionOperations& exchanged = exchange(instruction);
-    start_exchange(instruction);
-    exchanged.add_tasks(instruction, program_.instructions);
-    exchanged.add_end(instruction, program_.instructions);
-    if (trains && step_shape_.recompute == config::Recompute::layer) {
-      add(with(instruction, Operation::attention_outputs));
-    }
+    return instruction;
   }
 
   bool recomputes_attention() const {

@@ -106,8 +106,10 @@ void Clock::start(std::size_t i) {
     const bool moves = place != next;
     place = next;
     if (moves && drains(i, runner.sent[instruction.half])) return;
-  } else if (program::writes_sent_rows(instruction) && drains(i, runner.sent[instruction.half])) {
-    return;
+  } else {
+    for (int half = 0; half < 2; ++half) {
+      if (program::writes_sent_rows(instruction, half) && drains(i, runner.sent[half])) return;
+    }
   }
   start_operation(i);
 }

@@ -41,9 +41,13 @@ inline bool is_gradient(const Instruction& instruction) {
   return instruction.pass == Pass::backward;
 }
 
-/// Whether an operation writes the rows at home that attention's messages send: Q, K and V in
-/// forward passes, the gradient of O in backward ones. Those under way have to be gone.
-inline bool writes_sent_rows(const Instruction& instruction) {
+/// Whether an operation writes rows at home that attention's messages of `half` send, so that those
+/// under way have to be gone: Q, K and V in forward passes, the gradient of O in backward ones. The
+/// second half also sends keys of the first. In the next layer they lie elsewhere, but a microbatch
+/// may begin in the memory of the one before.
+inline bool writes_sent_rows(const Instruction& instruction, int half) {
+  if (instruction.operation == Operation::load) return half == 1;
+  if (instruction.half != half) return false;
   return instruction.operation ==
          (is_gradient(instruction) ? Operation::attention_outputs : Operation::attention_inputs);
 }

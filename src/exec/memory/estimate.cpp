@@ -63,7 +63,8 @@ std::int64_t rotation_bytes(const config::Experiment& e) {
          config::element_bytes(e.run.dtype).accumulator;
 }
 
-/// Activations of a stack that says what it keeps (config::KeptBytes). Recomputed parts exist once.
+/// Activations of a stack that says what it keeps (config::KeptBytes). Recomputed parts exist once,
+/// and twice with ping-pong, whose halves may be in two layers.
 std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& part,
                         const program::Program& program, std::int64_t rows) {
   const config::Software& software = e.cluster.software;
@@ -85,8 +86,9 @@ std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& par
   if (recompute == config::Recompute::layer) {
     stays = config::element_bytes(e.run.dtype).element * width;  // its input
   }
-  double token =
-      stays * static_cast<double>(program.buffers) * part.most_chunk_layers() + (layer - stays);
+  const double again =
+      (layer - stays) * (e.attention.overlap == config::Overlap::ping_pong ? 2 : 1);
+  double token = stays * static_cast<double>(program.buffers) * part.most_chunk_layers() + again;
   if (part.head) {
     token += (kept.logits / tensor + kept.whole_logits) * static_cast<double>(e.model.vocab);
   }
@@ -237,7 +239,8 @@ model::Capacity capacity_of(const config::Experiment& experiment,
           experiment.run.device,
           experiment.parallel.tensor_sums,
           experiment.residual(),
-          step_shape.offloads ? step_shape.slots(stage) : 0};
+          step_shape.offloads ? step_shape.slots(stage) : 0,
+          step_shape.halves};
 }
 
 std::int64_t table_positions(const config::Experiment& e) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cadenza/base/at.hpp"
 #include "cadenza/cost/flops.hpp"
 #include "cadenza/model/shape/activations.hpp"
 
@@ -32,10 +33,7 @@ class ActivationBuilder {
 
   All build() {
     All work;
-    Layer shared;  // arrays shared by all layers
-    if (!keeps_.attention) make_attention(shared);
-    if (!keeps_.middle) make_middle(shared);
-    if (!keeps_.gate_up) make_(shared.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
+    const std::vector<Layer> shared = make_shared();
     Buffer passing;
     if (!part_.head) make_(passing.last, "last", bytes_of_rows());
     for (int buffer = 0; buffer < capacity_.buffers; ++buffer) {
@@ -56,6 +54,19 @@ class ActivationBuilder {
   /// Of the residual stream.
   std::int64_t bytes_of_rows() const { return held_ * shape_.width * bytes_of(capacity_.residual); }
 
+  /// Makes the arrays that layers share: layer l has set l modulo their number. Layers in slots
+  /// take turns in them, so that there each slot has its own.
+  std::vector<Layer> make_shared() {
+    const bool turns = capacity_.layers_at_once > 1 && capacity_.slots > 0;
+    std::vector<Layer> shared(at(turns ? capacity_.slots : capacity_.layers_at_once));
+    for (Layer& set : shared) {
+      if (!keeps_.attention) make_attention(set);
+      if (!keeps_.middle) make_middle(set);
+      if (!keeps_.gate_up) make_(set.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
+    }
+    return shared;
+  }
+
   void make_attention(Layer& l) {
     make_(l.rstd1, "rstd1", held_);
     make_(l.q, "q", rows_ * shape_.queries);
@@ -70,7 +81,7 @@ class ActivationBuilder {
     make_(l.rstd2, "rstd2", held_);
   }
 
-  Buffer make_buffer(const Layer& shared, const Buffer& passing) {
+  Buffer make_buffer(const std::vector<Layer>& shared, const Buffer& passing) {
     Buffer buffer = passing;
     make_(buffer.tokens, "tokens", rows_);
     make_(buffer.positions, "positions", rows_);
@@ -85,9 +96,10 @@ class ActivationBuilder {
     return buffer;
   }
 
-  void make_layers(std::int64_t count, const Layer& shared, std::vector<Layer>& layers) {
+  void make_layers(std::int64_t count, const std::vector<Layer>& shared,
+                   std::vector<Layer>& layers) {
     for (std::int64_t layer = 0; layer < count; ++layer) {
-      Layer& l = layers.emplace_back(shared);
+      Layer& l = layers.emplace_back(shared[at(layer % std::ssize(shared))]);
       make_(l.input, "input", bytes_of_rows());
       if (keeps_.attention) make_attention(l);
       if (keeps_.middle) make_middle(l);

@@ -31,8 +31,9 @@ Keeps::Keeps(config::Recompute recompute)
 
 std::int64_t kept_bytes(const config::Model& model, const ModelPart& part, const Capacity& capacity,
                         config::Recompute recompute, config::Dtype dtype) {
-  Capacity one = capacity, two = capacity;
-  one.slots = 1;
+  Capacity one = capacity;
+  one.slots = one.layers_at_once = 1;
+  Capacity two = one;
   two.slots = 2;
   ModelPart chunk = part;
   chunk.chunks = {{0, 2}};

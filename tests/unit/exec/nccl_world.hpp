@@ -113,8 +113,10 @@ class RankBuilder {
     const Operation operation = instruction.operation;
     const bool early = fault_ == Fault::none;  // receives are posted before they are needed
     if (program::is_attention(operation)) return add_attention(instruction);
-    if (program::writes_sent_rows(instruction)) {
-      wait_for(sending_[static_cast<std::size_t>(instruction.half)]);
+    for (int half = 0; half < 2; ++half) {
+      if (program::writes_sent_rows(instruction, half)) {
+        wait_for(sending_[static_cast<std::size_t>(half)]);
+      }
     }
     add_in_slices(instruction);
     if (operation == Operation::send) send(instruction);

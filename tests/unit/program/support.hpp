@@ -134,10 +134,7 @@ inline config::Experiment random_experiment(plan::test::Draw& draw) {
   const bool stripes =
       placement == PlacementKind::striped || placement == PlacementKind::block_striped;
   if (!stripes && draw.between(0, 1) == 0) e.attention.overlap = config::Overlap::ping_pong;
-  using config::Recompute;
-  e.run.recompute = e.attention.overlap == config::Overlap::ping_pong
-                        ? draw.of(std::vector{Recompute::none, Recompute::mlp})
-                        : draw.any<Recompute>();
+  e.run.recompute = draw.any<config::Recompute>();
   e.parallel.shard = draw.any<config::Shard>();
   const std::int64_t parts = e.parallel.pipeline * e.parallel.chunks;
   e.model.layers = parts * draw.between(1, 2);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cctype>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -78,29 +80,40 @@ TEST(Program, RunsLayersBackwardAndTicksInOrder) {
   EXPECT_EQ(found, expected);
 }
 
-/// Experiment of two trainers with two halves.
-TEST(Program, HalvesTakeTurns) {
+/// What rank 1 of two trainers with two halves does in the forward passes of its layers, or in
+/// those that are repeated before a backward pass ('s' where the gradient of attention starts);
+/// capital: the second half.
+std::string order_of_halves(config::Recompute recompute, bool again) {
   config::Experiment e;
   e.model.layers = 2;
   e.batch.microbatch = 8;
   e.batch.tokens = 16;
   e.parallel.data = 2;
   e.attention.overlap = config::Overlap::ping_pong;
+  e.run.recompute = recompute;
   std::vector<TickPlans> tick_plans = {test::one_move(), test::one_move()};
   tick_plans[1].half = 1;
-  std::string order;  // of what rank 1 does in the forward pass; capital: the second half
+  std::string order;
   for (const Instruction& instruction : make_program(StepShape(e), 1, tick_plans).instructions) {
-    if (instruction.pass != Pass::forward) break;
     using enum Operation;
     const std::map<Operation, char> letters = {
         {attention_inputs, 'i'}, {post, 'p'},         {wait, 'w'},
         {attend, 'a'},           {post_results, 'r'}, {attention_outputs, 'o'}};
     const auto found = letters.find(instruction.operation);
-    if (found == letters.end()) continue;
-    order += static_cast<char>(instruction.half == 0 ? found->second : std::toupper(found->second));
+    char letter = found == letters.end() ? ' ' : found->second;
+    if (instruction.operation == begin_attention) letter = 's';
+    if (letter != 's' && (instruction.pass != Pass::forward || instruction.recompute != again)) {
+      letter = ' ';
+    }
+    if (letter == ' ' || (letter == 's' && !again)) continue;
+    order += static_cast<char>(instruction.half == 0 ? letter : std::toupper(letter));
   }
+  return order;
+}
+
+TEST(Program, HalvesTakeTurns) {
   // Messages of one half are under way (p, r) while the other computes (i, a, o).
-  EXPECT_EQ(order,
+  EXPECT_EQ(order_of_halves(config::Recompute::none, false),
             "ip"
             "IP"
             "awar"
@@ -111,6 +124,70 @@ TEST(Program, HalvesTakeTurns) {
             "AWAR"
             "o"
             "O");
+}
+
+/// The first half of the backward pass is the second one, which sees keys of the other.
+TEST(Program, HalvesTakeTurnsInRecomputedPasses) {
+  EXPECT_EQ(order_of_halves(config::Recompute::layer, true),
+            "IiP"
+            "p"
+            "AWAR"
+            "awar"
+            "OS"
+            "os"
+            "IiP"
+            "p"
+            "AWAR"
+            "awar"
+            "OS"
+            "os");
+}
+
+/// Returns how often a program writes rows at home that messages under way may send.
+/// @param sets  of a layer's recomputed activations: layers l and l + sets of a chunk share one
+int overwritten_rows(const Program& program, const StepShape& step_shape, int sets) {
+  using enum Operation;
+  // By half: the memory whose rows its messages under way send.
+  std::array<std::set<std::pair<int, std::int64_t>>, 2> sent;
+  std::array<std::optional<std::tuple<int, int, Pass, bool>>, 2> context;
+  const bool shared = step_shape.recompute == config::Recompute::attention ||
+                      step_shape.recompute == config::Recompute::layer;
+  const int stage = step_shape.layout.coordinates(program.rank).pipeline;
+  int faults = 0;
+  for (const Instruction& s : program.instructions) {
+    const auto half = static_cast<std::size_t>(s.half);
+    auto in_chunk = static_cast<std::int64_t>(s.layer);
+    for (int c = 0; c < s.chunk; ++c) in_chunk -= step_shape.chunk_layers(stage, c).size();
+    const std::pair memory = shared ? std::pair(-1, in_chunk % sets)
+                                    : std::pair(s.buffer, static_cast<std::int64_t>(s.layer));
+    if (is_attention(s.operation)) {
+      const std::tuple next(s.plan, s.layer, s.pass, s.recompute);
+      if (context[half] != next) sent[half].clear();
+      context[half] = next;
+      if (s.operation == post) sent[half].insert(memory);
+      continue;
+    }
+    for (int each = 0; each < 2; ++each) {
+      if (writes_sent_rows(s, each)) sent[static_cast<std::size_t>(each)].clear();
+    }
+    if (s.operation != attention_inputs || s.pass == Pass::backward) continue;
+    faults += sent[half].contains(memory) || (s.half == 0 && sent[1].contains(memory));
+  }
+  return faults;
+}
+
+TEST(Program, WritesNoRowsThatMessagesSend) {
+  int planted = 0;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE(seed);
+    const test::RandomStep& step = test::random_step(seed);
+    for (const Program& program : step.programs) {
+      if (!step.step_shape->layout.trains(program.rank)) continue;
+      EXPECT_EQ(overwritten_rows(program, *step.step_shape, step.step_shape->halves), 0);
+      planted += overwritten_rows(program, *step.step_shape, 1);
+    }
+  }
+  EXPECT_GT(planted, 10) << "one set of a layer's recomputed rows is not enough for two halves";
 }
 
 TEST(Program, WithoutTicksOnlyUpdates) {

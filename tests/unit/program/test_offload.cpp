@@ -205,9 +205,8 @@ TEST(Offload, EveryOperationFindsItsLayer) {
     const int layers = parts * static_cast<int>(draw.between(1, 5));
     config::Experiment e =
         experiment_of(layers, stages, chunks, stages * static_cast<int>(draw.between(1, 3)));
-    const bool halves = draw.between(0, 1) == 0;
-    if (halves) e.attention.overlap = config::Overlap::ping_pong;
-    if (!halves) e.run.recompute = draw.any<config::Recompute>();
+    if (draw.between(0, 1) == 0) e.attention.overlap = config::Overlap::ping_pong;
+    e.run.recompute = draw.any<config::Recompute>();
     const StepShape step_shape(e);
     const std::vector<TickPlans> plans = plans_of(step_shape);
     for (int stage = 0; stage < stages; ++stage) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activations of a rank's part of the model: the arrays that each microbatch in flight keeps
 // for its backward pass, and one set of all others. An activation that is recomputed instead of
-// kept (run.recompute) is one array, shared by all layers of all buffers.
+// kept (run.recompute) is one array, shared by all layers of all buffers; with ping-pong it is two,
+// for even and odd layers of a chunk, as its halves may be in two layers at the same time.
 //
 // A microbatch has R rows, r = R / tensor_size of them between the products; C, H, G, D, F, V are
 // those of the part (PartShape).
@@ -27,6 +28,7 @@ struct Capacity {
   /// Layers of a chunk whose kept activations have memory at a time, those of all buffers in turns:
   /// layer l has place l modulo slots. 0: all layers of all buffers have their own.
   int slots = 0;
+  int layers_at_once = 1;  ///< layers that halves of a microbatch are in: 2 with ping-pong
 };
 
 // Real is the input type of matrix products, Sum that of sums, and Array<T> an array of T. Bytes

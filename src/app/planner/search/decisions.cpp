@@ -70,10 +70,6 @@ std::string obstacle(const config::Experiment& e) {
     return fmt::format("ping_pong does not go with attention.kind {}",
                        config::word_of(e.attention.kind));
   }
-  if (!makes_sense(as_planned(e, Overlap::ping_pong))) {
-    return fmt::format("ping_pong does not go with run.recompute {}",
-                       config::word_of(e.run.recompute));
-  }
   return "";
 }
 
