@@ -31,6 +31,7 @@ LAYOUTS = {
     "zigzag-2-ping_pong": {
         "parallel": {"context": 2},
         "attention": {"placement": "zigzag", "overlap": "ping_pong"},
+        "run": {"recompute": "layer"},
     },
     "striped-2-by-2": {
         "parallel": {"context": 2, "data": 2},

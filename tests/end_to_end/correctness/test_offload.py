@@ -27,7 +27,8 @@ LAYOUTS = {
                                            "run": {"recompute": "attention"}},
     "interleaved pipeline": {"parallel": {"pipeline": 2, "chunks": 2, "schedule": "interleaved"}},
     "cad in ping-pong": {"parallel": {"data": 2},
-                         "attention": {"placement": "cad", "overlap": "ping_pong"}},
+                         "attention": {"placement": "cad", "overlap": "ping_pong"},
+                         "run": {"recompute": "attention"}},
     "tensor and context": {"parallel": {"tensor": 2, "context": 2},
                            "attention": {"placement": "cad"}, "run": {"recompute": "mlp"}},
 }

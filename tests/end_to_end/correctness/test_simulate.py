@@ -27,6 +27,11 @@ EXPERIMENTS = {
         "attention": {"placement": "cad"},
         "run": {"recompute": "attention"},
     },
+    "cad-ping_pong-recompute-layer": {
+        "parallel": {"data": 2},
+        "attention": {"placement": "cad", "overlap": "ping_pong"},
+        "run": {"recompute": "layer"},
+    },
     "cad-ping_pong-keeps": {
         "parallel": {"data": 2},
         "attention": {"placement": "cad", "overlap": "ping_pong", "inputs": "keep"},
