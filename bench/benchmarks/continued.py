@@ -100,7 +100,7 @@ SHRINKING = [{"columns": 128, "slashes": 16}, {"columns": 64, "slashes": 8},
 SCHEDULES = {  # settings by phase; each phase takes an equal part of the steps
     "sparse from the first step": [HARSH],
     "dense for the first half (dense_steps)": [[*HARSH, "attention.sparse.dense_steps={half}"]],
-    "first layer dense (dense_layers)": [[*HARSH, "attention.sparse.dense_layers=[0]"]],
+    "first layer full": [[*HARSH, "attention.layers=[full, vertical_slash]"]],
     "budgets that shrink in four phases": [
         [*HARSH, "optimizer.schedule=constant",
          *(f"attention.sparse.{key}={value}" for key, value in budget.items())]

@@ -270,6 +270,8 @@ const Belonging kBelongings[] = {
     {CADENZA_KEY(parallel.tensor_sums), CADENZA_USED(e.parallel.tensor > 1 || is_automatic(e)),
      CADENZA_CHOICE(parallel.tensor), "parallel.tensor above 1"},
 
+    {CADENZA_KEY(attention.layers), CADENZA_USED(e.attention.kind != AttentionKind::full),
+     CADENZA_CHOICE(attention.kind), "another attention.kind than full", refused},
     CADENZA_OF_KIND(attention.window),
     CADENZA_OF_KIND(attention.sinks),
     CADENZA_OF_KIND(attention.prefix),
@@ -290,7 +292,6 @@ const Belonging kBelongings[] = {
     {CADENZA_KEY(attention.sparse.window), CADENZA_USED(forces_places(e)),
      CADENZA_CHOICE(attention.sparse.top_p), "top_p 0"},
     CADENZA_OF_KIND(attention.sparse.dense_below),
-    CADENZA_OF_KIND(attention.sparse.dense_layers),
     CADENZA_OF_KIND(attention.sparse.dense_steps),
     CADENZA_OF_KIND(attention.sparse.refresh),
     CADENZA_OF_KIND(attention.sparse.stride),

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <vector>
 
 #include "cadenza/base/text.hpp"
@@ -260,36 +259,61 @@ void check_sparse(const Checker& check, const Experiment& e) {
   const AttentionTraits& kind = traits_of(a.kind);
   if (kind.takes("attention.sparse.columns")) check_budgets(check, s);
   if (kind.takes("attention.sparse.stride")) check_antidiagonals(check, rule);
-  for (const std::int64_t layer : s.dense_layers) {
-    check.require(layer < e.model.layers, "attention.sparse.dense_layers",
-                  "found layer {}; valid: in [0, {}), the layers of the model", layer,
-                  e.model.layers);
-  }
   check.require(a.overlap != Overlap::ping_pong, "attention.overlap",
                 "found ping_pong with attention.kind {}: the index needs whole documents, and each "
                 "half of a microbatch has a part of them; valid: none",
                 word(a.kind));
   const bool pooled =
       e.parallel.pipeline > 1 && e.pipeline_schedule() == PipelineSchedule::phase_aligned;
-  check.require(
-      s.dense_layers.empty() || !pooled, "attention.sparse.dense_layers",
-      "found {} with schedule phase_aligned (of cad with pipelines, unless "
-      "parallel.schedule says otherwise), where servers compute layers of several stages "
-      "at once; valid: none, or another parallel.schedule",
-      s.dense_layers.size() == 1 ? "a layer" : fmt::format("{} layers", s.dense_layers.size()));
   check.require(s.refresh == 1 || !pooled, "attention.sparse.refresh",
                 "found {} with schedule phase_aligned, where servers compute layers of several "
                 "stages at once; valid: 1, or another parallel.schedule",
                 s.refresh);
-  const std::set<std::int64_t> dense(s.dense_layers.begin(), s.dense_layers.end());
-  check.require(std::ssize(dense) < e.model.layers, "attention.sparse.dense_layers",
-                "found all layers of the model; valid: fewer, or attention.kind full");
+}
+
+/// Whether the first layers of all pipeline stages are of the same kind, their second ones, ...
+bool stages_are_alike(const Experiment& e) {
+  if (e.model.layers % e.parallel.pipeline != 0) return false;
+  const std::int64_t layers = e.model.layers / e.parallel.pipeline;
+  for (std::int64_t layer = 0; layer < e.model.layers; ++layer) {
+    if (e.attention.is_full(layer) != e.attention.is_full(layer % layers)) return false;
+  }
+  return true;
+}
+
+void check_layers(const Checker& check, const Experiment& e) {
+  const Attention& a = e.attention;
+  if (a.layers.empty()) return;
+  for (const AttentionKind each : a.layers) {
+    check.require(each == a.kind || each == AttentionKind::full, "attention.layers",
+                  "found {} with attention.kind {}; valid: {} and full", word(each), word(a.kind),
+                  word(a.kind));
+  }
+  check.require(std::ssize(a.layers) <= e.model.layers, "attention.layers",
+                "found {} kinds; valid: at most model.layers = {}, which take them in turns",
+                a.layers.size(), e.model.layers);
+  const std::int64_t full = a.full_layers({0, e.model.layers});
+  check.require(full < e.model.layers, "attention.layers",
+                "found no {}; valid: at least one, or attention.kind full", word(a.kind));
+  if (full == 0) return;
+  check.require(a.kind != AttentionKind::dual_chunk, "attention.layers",
+                "found full with attention.kind dual_chunk, whose keys lie at other positions; "
+                "valid: dual_chunk alone");
+  const bool pooled =
+      e.parallel.pipeline > 1 && e.pipeline_schedule() == PipelineSchedule::phase_aligned;
+  check.require(!pooled || (!traits_of(a.kind).sparse && stages_are_alike(e)), "attention.layers",
+                "found {} with schedule phase_aligned (of cad with pipelines, unless "
+                "parallel.schedule says otherwise), where servers compute the same layer of "
+                "several stages at once; valid: {}or another parallel.schedule",
+                traits_of(a.kind).sparse ? "full and sparse layers" : "stages that differ",
+                traits_of(a.kind).sparse ? "" : "stages with the same kinds in the same order, ");
 }
 
 void check_attention(const Checker& check, const Experiment& e) {
   check_capacity(check, e);
   check_kind(check, e.attention);
   check_sparse(check, e);
+  check_layers(check, e);
   const Attention& a = e.attention;
   const Parallel& p = e.parallel;
   check.require(a.servers == 0 || traits_of(a.placement).reach != Reach::group, "attention.servers",

@@ -53,6 +53,11 @@ std::string expected(const std::int64_t& servers, const ServerCount& spec) {
                      expected(servers, spec.ranks));
 }
 
+template <typename Choice>
+requires std::is_enum_v<Choice> std::string expected(const std::vector<Choice>&) {
+  return fmt::format("a list of {}", fmt::join(kWords<Choice>, ", "));
+}
+
 std::string expected(bool) {
   return "true or false";
 }
@@ -363,6 +368,17 @@ std::vector<std::int64_t> Attention::capacities(std::int64_t ranks) const {
     found[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(percent);
   }
   return found;
+}
+
+bool Attention::is_full(std::int64_t layer) const {
+  if (layers.empty() || kind == AttentionKind::full) return false;
+  return layers[at(layer % std::ssize(layers))] == AttentionKind::full;
+}
+
+std::int64_t Attention::full_layers(Range range) const {
+  std::int64_t count = 0;
+  for (std::int64_t layer = range.begin; layer < range.end; ++layer) count += is_full(layer);
+  return count;
 }
 
 Mask Attention::mask() const {

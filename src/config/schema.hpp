@@ -195,7 +195,6 @@ void describe(Visitor& visit, SparseAttention& sparse) {
   visit.key("sinks", sparse.sinks, Integers{0, kMaxCount});
   visit.key("window", sparse.window, Integers{0, kMaxCount});
   visit.key("dense_below", sparse.dense_below, Integers{0, kMaxCount});
-  visit.key("dense_layers", sparse.dense_layers, Integers{0, kMaxSize});
   visit.key("dense_steps", sparse.dense_steps, Integers{0, kMaxCount});
   visit.key("refresh", sparse.refresh, Integers{0, kMaxCount});
   visit.key("stride", sparse.stride, Integers{1, kMaxSize});
@@ -206,6 +205,7 @@ void describe(Visitor& visit, SparseAttention& sparse) {
 template <typename Visitor>
 void describe(Visitor& visit, Attention& attention) {
   visit.key("kind", attention.kind);
+  visit.key("layers", attention.layers);
   visit.key("window", attention.window, Integers{0, kMaxCount});
   visit.key("sinks", attention.sinks, Integers{0, kMaxCount});
   visit.key("prefix", attention.prefix, Integers{0, kMaxCount});

@@ -2,6 +2,7 @@
 #include "cadenza/cost/flops.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "cadenza/base/task.hpp"
 
@@ -20,23 +21,35 @@ double product(const Model& m, std::int64_t weights, std::int64_t tensor, std::i
 /// FLOPs of a step's forward pass, all layers.
 struct Forward {
   double dense = 0;
-  double attention = 0;  ///< for the pairs that the mask allows
+  double attention = 0;  ///< for the pairs that the masks allow
 };
 
-Forward forward_pass(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
-  std::int64_t tokens = 0;
-  double attention = 0;
+/// Of core attention in one layer.
+double layer_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
+  double flops = 0;
   for (const std::int64_t length : lengths) {
-    tokens += length;
     const Range whole{0, length};
     mask.for_each_task({0, whole, whole, {0, m.heads}}, [&](const Task& task) {
-      attention += forward_flops(task, static_cast<int>(m.head_dim()));
+      flops += forward_flops(task, static_cast<int>(m.head_dim()));
     });
   }
-  const auto layers = static_cast<double>(m.layers);
-  return {layers * (attention_inputs_flops(m, 1, tokens) + attention_outputs_flops(m, 1, tokens)) +
-              head_flops(m, 1, tokens),
-          layers * attention};
+  return flops;
+}
+
+double attention_pass(const Model& m, const config::Attention& attention,
+                      std::span<const std::int64_t> lengths) {
+  const std::int64_t full = attention.full_layers({0, m.layers});
+  double flops = static_cast<double>(m.layers - full) * layer_flops(m, attention.mask(), lengths);
+  if (full > 0) flops += static_cast<double>(full) * layer_flops(m, Mask{}, lengths);
+  return flops;
+}
+
+Forward forward_pass(const Model& m, const config::Attention& attention,
+                     std::span<const std::int64_t> lengths) {
+  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const double layer = attention_inputs_flops(m, 1, tokens) + attention_outputs_flops(m, 1, tokens);
+  return {static_cast<double>(m.layers) * layer + head_flops(m, 1, tokens),
+          attention_pass(m, attention, lengths)};
 }
 
 }  // namespace
@@ -73,9 +86,21 @@ double break_even(const config::Experiment& experiment) {
   return given > 0 ? static_cast<double>(given) : break_even(experiment.model);
 }
 
-double document_cost(const Mask& mask, std::int64_t length, double break_even) {
-  const auto pairs = static_cast<double>(2 * mask.within(length).pairs({0, length}) - length);
-  return pairs / break_even + static_cast<double>(length);
+DocumentCost::DocumentCost(const config::Experiment& e)
+    : break_even(cost::break_even(e)), mask(e.attention.mask()) {
+  const std::int64_t layers = e.attention.full_layers({0, e.model.layers});
+  if (layers > 0) full = static_cast<double>(layers) / static_cast<double>(e.model.layers);
+}
+
+double DocumentCost::pairs(std::int64_t length) const {
+  const auto mine = static_cast<double>(mask.within(length).pairs({0, length}));
+  if (full == 0) return mine;
+  return (1 - full) * mine + full * static_cast<double>(Mask{}.pairs({0, length}));
+}
+
+double DocumentCost::operator()(std::int64_t length) const {
+  const auto tokens = static_cast<double>(length);
+  return (2 * pairs(length) - tokens) / break_even + tokens;
 }
 
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKind device) {
@@ -86,24 +111,26 @@ std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKin
   return std::min(fit, rows);
 }
 
-double model_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths,
-                   bool evaluates) {
-  const Forward forward = forward_pass(m, mask, lengths);
+double model_flops(const Model& m, const config::Attention& attention,
+                   std::span<const std::int64_t> lengths, bool evaluates) {
+  const Forward forward = forward_pass(m, attention, lengths);
   return (evaluates ? 1.0 : 3.0) * (forward.dense + forward.attention);
 }
 
-double step_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths) {
-  const Forward forward = forward_pass(m, mask, lengths);
+double step_flops(const Model& m, const config::Attention& attention,
+                  std::span<const std::int64_t> lengths) {
+  const Forward forward = forward_pass(m, attention, lengths);
   return 3.0 * forward.dense + (1.0 + kBackwardFlopsRatio) * forward.attention;
 }
 
-double attention_flops(const Model& m, const Mask& mask, std::span<const std::int64_t> lengths,
-                       config::Recompute recompute, bool evaluates) {
-  if (evaluates) return forward_pass(m, mask, lengths).attention;
+double attention_flops(const Model& m, const config::Attention& attention,
+                       std::span<const std::int64_t> lengths, config::Recompute recompute,
+                       bool evaluates) {
+  const double forward = attention_pass(m, attention, lengths);
+  if (evaluates) return forward;
   const bool again =
       recompute == config::Recompute::attention || recompute == config::Recompute::layer;
-  return (1.0 + kBackwardFlopsRatio + (again ? 1.0 : 0.0)) *
-         forward_pass(m, mask, lengths).attention;
+  return (1.0 + kBackwardFlopsRatio + (again ? 1.0 : 0.0)) * forward;
 }
 
 namespace {

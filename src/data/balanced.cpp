@@ -8,7 +8,6 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/limits.hpp"
-#include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 
 namespace cadenza::data {
@@ -40,10 +39,6 @@ std::size_t soonest(const std::vector<Bin>& bins, const std::vector<std::int64_t
     if (time(bin) < time(best)) best = bin;
   }
   return best;
-}
-
-double cost_of(const BatchDocument& document, const DealOptions& options) {
-  return cost::document_cost(options.mask, document.length(), options.break_even);
 }
 
 std::int64_t total_tokens(const std::vector<Waiting>& documents) {
@@ -84,14 +79,14 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& opti
   };
   const auto put = [&](const Waiting& waiting, std::size_t bin) {
     bins[bin].tokens += waiting.document.length();
-    bins[bin].cost += cost_of(waiting.document, options);
+    bins[bin].cost += options.cost(waiting.document.length());
     BatchDocument& placed = microbatches[bin].documents.emplace_back(waiting.document);
     placed.delay = step - waiting.read;
   };
   std::vector<Waiting> left;
   for (const Waiting& waiting : pool) {
     const std::int64_t room = options.longest - waiting.document.length();
-    const std::size_t cheapest = cheapest_for(cost_of(waiting.document, options));
+    const std::size_t cheapest = cheapest_for(options.cost(waiting.document.length()));
     const std::size_t shortest = smallest(bins, &Bin::tokens);
     if (bins[cheapest].tokens <= room) {
       put(waiting, cheapest);
@@ -103,7 +98,7 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& opti
   }
   if (options.force) {
     for (const Waiting& waiting : std::exchange(left, {})) {
-      put(waiting, cheapest_for(cost_of(waiting.document, options)));
+      put(waiting, cheapest_for(options.cost(waiting.document.length())));
     }
   }
   pool = std::move(left);

@@ -52,8 +52,7 @@ DealOptions make_deal_options(const config::Experiment& experiment) {
   options.count = (batch.tokens + batch.microbatch - 1) / batch.microbatch;
   const double longest = std::floor(batch.longest * static_cast<double>(batch.microbatch));
   options.longest = static_cast<std::int64_t>(std::min(longest, 0x1p62));
-  options.break_even = cost::break_even(experiment);
-  options.mask = experiment.attention.mask();
+  options.cost = cost::DocumentCost(experiment);
   options.capacities = replica_capacities(experiment);
   options.force = batch.packing == config::Packing::pooled;
   return options;

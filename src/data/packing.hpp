@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "cadenza/base/mask.hpp"
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/data/batch.hpp"
 #include "cadenza/data/corpus.hpp"
 
@@ -60,9 +60,8 @@ void check_step(std::size_t documents);
 struct DealOptions {
   std::int64_t count = 1;    ///< number of microbatches
   std::int64_t longest = 0;  ///< largest tokens of a microbatch
-  double break_even = 1;     ///< tokens; a causal document of d costs d * d / break_even + d
-  Mask mask = {};            ///< another mask allows other pairs, which cost accordingly
-  bool force = false;        ///< documents that fit nowhere go to the cheapest microbatch anyway
+  cost::DocumentCost cost = {};
+  bool force = false;  ///< documents that fit nowhere go to the cheapest microbatch anyway
   /// By data-parallel replica: relative cost that it computes in equal time; empty: all are equal.
   /// Replica i mod their number computes microbatch i.
   std::vector<std::int64_t> capacities = {};

@@ -80,8 +80,7 @@ int sampled_layer(const config::Experiment& e, std::int64_t step) {
   if (e.attention.sparse_rule().block == 0) return -1;
   std::vector<int> sparse;
   for (int layer = 0; layer < static_cast<int>(e.model.layers); ++layer) {
-    const auto& dense = e.attention.sparse.dense_layers;
-    if (std::ranges::find(dense, layer) == dense.end()) sparse.push_back(layer);
+    if (!e.attention.is_full(layer)) sparse.push_back(layer);
   }
   return sparse[at(step) % sparse.size()];
 }

@@ -118,6 +118,11 @@ config::Experiment make_experiment(const std::vector<std::string>& settings,
          "attention.kind: found one whose pairs or positions these tables do not hold; valid: "
          "full, window, prefix (all kinds: cadenza plan --format json)");
   }
+  if (!experiment.attention.layers.empty()) {
+    fail(ExitCode::usage,
+         "attention.layers: found kinds by layer, but these tables hold one plan; valid: a plan of "
+         "each kind (both: cadenza plan --format json)");
+  }
   return experiment;
 }
 

@@ -55,9 +55,9 @@ constexpr std::array<std::string_view, 4> kBlocks = {kModel, "data.", "batch.", 
 constexpr std::string_view kScaling = "model.rope.scaling.";
 
 constexpr std::string_view kKind = "attention.kind";
-constexpr std::array<std::string_view, 6> kOfKind = {"attention.window", "attention.sinks",
-                                                     "attention.prefix", "attention.chunk",
-                                                     "attention.local",  "attention.cap"};
+constexpr std::array<std::string_view, 7> kOfKind = {
+    "attention.layers", "attention.window", "attention.sinks", "attention.prefix",
+    "attention.chunk",  "attention.local",  "attention.cap"};
 
 constexpr std::string_view kSparse = "attention.sparse.";
 

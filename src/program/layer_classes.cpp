@@ -12,7 +12,7 @@
 namespace cadenza::program {
 namespace {
 
-/// Largest number of classes of sparse layers: each needs another plan for every tick.
+/// Largest number of classes of layers that are not full: each needs another plan for every tick.
 constexpr std::size_t kMostClasses = 3;
 
 /// Whether layers whose shares lie between these may form a class: shares are within a factor of 5
@@ -125,24 +125,25 @@ std::vector<LayerClass> layer_classes(const config::Experiment& experiment,
                                       const SparseEstimate& estimate) {
   const SparseRule rule = experiment.attention.sparse_rule();
   const Layout layout(experiment);
-  // Where stages share a pool, one exchange serves several layers at once.
-  const bool mixed = layout.pools_stages() && layout.pipeline() > 1;
   const bool asked =
       std::ranges::any_of(lengths, [&](std::int64_t length) { return !rule.is_dense(length); });
-  if (!asked || mixed) return {LayerClass{}};
+  // Without long documents, sparse layers have full attention, too.
+  if (rule.block > 0 && !asked) return {LayerClass{}};
+  // Where stages share a pool, one exchange serves several layers at once.
+  const bool mixed = layout.pools_stages() && layout.pipeline() > 1;
   std::vector<LayerClass> classes;
-  LayerClass dense{{}, true};
-  Shares sparse;
-  const std::vector<std::int64_t>& named = experiment.attention.sparse.dense_layers;
+  LayerClass full{{}, true};
+  Shares others;
   for (int layer = 0; layer < static_cast<int>(experiment.model.layers); ++layer) {
-    if (std::ranges::find(named, layer) != named.end()) {
-      dense.layers.push_back(layer);
+    if (experiment.attention.is_full(layer)) {
+      full.layers.push_back(layer);
     } else {
-      sparse.push_back({kept_share(rule, lengths, estimate, layer), layer});
+      const bool alone = asked && !mixed;
+      others.push_back({alone ? kept_share(rule, lengths, estimate, layer) : 1, layer});
     }
   }
-  if (!dense.layers.empty()) classes.push_back(dense);
-  for (const Shares& each : split(std::move(sparse))) {
+  if (!full.layers.empty()) classes.push_back(full);
+  for (const Shares& each : split(std::move(others))) {
     LayerClass& made = classes.emplace_back();
     for (const Kept& kept : each) made.layers.push_back(kept.layer);
     std::ranges::sort(made.layers);

@@ -111,7 +111,10 @@ std::vector<TickPlans> TickPlanner::plan(std::size_t tick) const {
   for (const LayerClass& each : classes_) {
     plan::Workload workload = whole;
     workload.layers = each.layers;
-    if (each.dense) workload.sparse = {};
+    if (each.full) {
+      workload.mask = {};
+      workload.sparse = {};
+    }
     workload.reused = reused_;
     plan::weigh(workload, estimate_);
     for (TickPlans& half : plan_tick(experiment_.attention, workload, first, pool_)) {

@@ -71,10 +71,8 @@ double cut_seconds(const Task& task, Pass pass, const Costs& costs) {
 
 /// Of one head and all documents of a microbatch, without launches.
 /// @param cut  documents may be cut anywhere
-double head_seconds(const data::Microbatch& microbatch, const config::Attention& attention,
+double head_seconds(const data::Microbatch& microbatch, const Mask& mask, const SparseRule& rule,
                     const SparseEstimate& estimate, bool cut, Pass pass, const Costs& costs) {
-  const Mask mask = attention.mask();
-  const SparseRule rule = attention.sparse_rule();
   double seconds = 0;
   for (const data::BatchDocument& document : microbatch.documents) {
     const std::int64_t length = document.length();
@@ -91,7 +89,6 @@ double head_seconds(const data::Microbatch& microbatch, const config::Attention&
           plan::placed_seconds({0, task, 0.0, kept, rule.block, rule.adjoining()}, pass, costs);
     });
     if (cut && tasks > 1) dense = cuts;
-    if (asked && !attention.sparse.dense_layers.empty()) sparse = std::min(sparse, dense);
     seconds += asked ? sparse : dense;
   }
   return seconds;
@@ -186,6 +183,8 @@ LeastTime::LeastTime(const data::Batch& batch, const config::Experiment& experim
     : machine_(machine), best_(at_best(machine)) {
   config::Experiment e = program::experiment_of_step(experiment, batch.step);
   e.parallel.tensor = 1;  // the mean of all heads
+  model_ = {static_cast<double>(e.model.layers),
+            static_cast<double>(e.attention.full_layers({0, e.model.layers}))};
   const program::Layout layout(e);
   const Costs costs(machine_, e, layout), best_costs(best_, e, layout);
   const SparseEstimate estimate = program::estimate_of_budgets(e, batch.lengths());
@@ -195,11 +194,18 @@ LeastTime::LeastTime(const data::Batch& batch, const config::Experiment& experim
       mine.lengths.push_back(document.length());
     }
     mine.tokens = microbatch.tokens();
-    const auto head = [&](bool cut, Pass pass) {
-      return head_seconds(microbatch, e.attention, estimate, cut, pass, cut ? best_costs : costs);
+    const auto heads = [&](const Mask& mask, const SparseRule& rule, bool cut) {
+      const Costs& at_rates = cut ? best_costs : costs;
+      const auto head = [&](Pass pass) {
+        return head_seconds(microbatch, mask, rule, estimate, cut, pass, at_rates);
+      };
+      return Passes{head(Pass::forward), head(Pass::backward)};
     };
-    mine.whole = {head(false, Pass::forward), head(false, Pass::backward)};
-    mine.pieces = {head(true, Pass::forward), head(true, Pass::backward)};
+    for (const bool cut : {false, true}) {
+      std::array<Passes, 2>& of = cut ? mine.pieces : mine.whole;
+      of[0] = heads(e.attention.mask(), e.attention.sparse_rule(), cut);
+      if (model_.full > 0) of[1] = heads(Mask{}, SparseRule{}, cut);
+    }
   }
 }
 
@@ -214,17 +220,24 @@ double LeastTime::seconds(const config::Experiment& experiment) {
   Dense dense(e, step_shape, costs);
   const auto [layer, loss] = row_seconds(e, dense, costs, rows.most, exact);
   double trainers = 0;
-  int most = 0;
+  Layers most;
   for (int stage = step_shape.pipeline.stages - 1; stage >= 0; --stage) {
     const int layers = step_shape.layers_of_stage(stage);
-    if (layers <= most) continue;  // a later stage has as many, and waits longer for its first
-    most = layers;
+    Layers of_stage{static_cast<double>(layers)};
+    if (model_.full > 0) {
+      for (int layer = 0; layer < layers; ++layer) {
+        of_stage.full += e.attention.is_full(step_shape.model_layer(stage, layer));
+      }
+    }
+    // A later stage has as many, and waits longer for its first.
+    if (of_stage.all <= most.all && of_stage.full <= most.full) continue;
+    most = {std::max(most.all, of_stage.all), std::max(most.full, of_stage.full)};
     const bool last = stage + 1 == step_shape.pipeline.stages;
     const double row = layer * layers + (last ? loss : 0.0);
     // The first chunks of the stages before, of the first microbatch and, backward, of the last.
     const double fill = layer * static_cast<double>(rows.least) *
                         static_cast<double>(step_shape.chunk_layers(stage, 0).begin);
-    const double busiest = busiest_seconds(e, costs, row, layers);
+    const double busiest = busiest_seconds(e, costs, row, of_stage);
     // While a rank waits for its first half, it may compute attention.
     trainers = std::max(trainers,
                         in_turns ? std::max(row * mean_rows(e) + fill, busiest) : busiest + fill);
@@ -236,7 +249,10 @@ double LeastTime::seconds(const config::Experiment& experiment) {
 
 std::vector<double> LeastTime::attention() const {
   std::vector<double> seconds;
-  for (const Microbatch& m : microbatches_) seconds.push_back(m.whole.forward + m.whole.backward);
+  for (const Microbatch& m : microbatches_) {
+    const Passes all = sum_of(m.whole, model_);
+    seconds.push_back((all.forward + all.backward) / model_.all);
+  }
   return seconds;
 }
 
@@ -334,12 +350,12 @@ const std::vector<double>& LeastTime::keys_over(const Hops& hops,
 }
 
 /// What the rank with most work of a stage computes or, in rings, waits for.
-/// @param row     seconds of a row outside attention
-/// @param layers  of the stage
+/// @param row  seconds of a row outside attention
 double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& costs, double row,
-                                  double layers) {
+                                  const Layers& stage) {
   const config::Parallel& p = e.parallel;
   const config::Attention& a = e.attention;
+  const double layers = stage.all;
   const double forwards = attention_again(e) ? 2 : 1;
   const double heads = static_cast<double>(e.model.heads) / static_cast<double>(p.tensor);
   const double launches = (forwards + 1) * costs.launch_seconds();
@@ -355,10 +371,10 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
   std::vector<Busy> replicas(static_cast<std::size_t>(p.data));
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
     const Microbatch& m = microbatches_[i];
-    const Passes& head = keeps_documents(a) ? m.whole : m.pieces;
+    const Passes head = sum_of(keeps_documents(a) ? m.whole : m.pieces, stage);
     Busy& busy = replicas[i % replicas.size()];
     busy.rows += static_cast<double>(m.tokens) / context;
-    busy.attention += (forwards * head.forward + head.backward) * heads * layers / context;
+    busy.attention += (forwards * head.forward + head.backward) * heads / context;
     if (m.tokens >= p.context) busy.launches += launches * layers;
     busy.keys.resize(hops.size());
     for (std::size_t kind = 0; kind < hops.size(); ++kind) {
@@ -376,30 +392,37 @@ double LeastTime::busiest_seconds(const config::Experiment& e, const Costs& cost
   }
   // Spread evenly over a pool; a server may compute all of a layer in one call.
   const double rows = mean_rows(e) * row;
-  const double share =
-      layers * static_cast<double>(p.pipeline) / static_cast<double>(e.model.layers);
-  const double attention = share * attention_seconds(e) / static_cast<double>(e.ranks() / p.tensor);
+  const double attention = attention_seconds(e, stage) * static_cast<double>(p.pipeline) /
+                           static_cast<double>(e.ranks() / p.tensor);
   if (a.overlap != config::Overlap::ping_pong) return rows + attention;
   // The mean of all ranks, of which servers have no rows.
   const double training = static_cast<double>(p.trainers()) / static_cast<double>(e.ranks());
   return std::max(rows, training * rows + attention);
 }
 
-/// Of all documents in all layers, on one rank of each tensor group.
-double LeastTime::attention_seconds(const config::Experiment& e) const {
+/// In all of these layers.
+LeastTime::Passes LeastTime::sum_of(const std::array<Passes, 2>& head, const Layers& layers) {
+  const double own = layers.all - layers.full;
+  return {own * head[0].forward + layers.full * head[1].forward,
+          own * head[0].backward + layers.full * head[1].backward};
+}
+
+/// Of all documents in these layers, on one rank of each tensor group.
+double LeastTime::attention_seconds(const config::Experiment& e, const Layers& layers) const {
   const double forwards = attention_again(e) ? 2 : 1;
-  double head_seconds = 0;  // in one layer
+  double head_seconds = 0;
   for (const Microbatch& m : microbatches_) {
-    const Passes& head = keeps_documents(e.attention) ? m.whole : m.pieces;
+    const Passes head = sum_of(keeps_documents(e.attention) ? m.whole : m.pieces, layers);
     head_seconds += forwards * head.forward + head.backward;
   }
-  return head_seconds * static_cast<double>(e.model.layers * (e.model.heads / e.parallel.tensor));
+  return head_seconds * static_cast<double>(e.model.heads / e.parallel.tensor);
 }
 
 /// What the mean dedicated server computes, where trainers compute no attention.
 double LeastTime::servers_seconds(const config::Experiment& e) const {
   if (e.attention.servers == 0 || e.attention.mixed) return 0;
-  return attention_seconds(e) / static_cast<double>(e.attention.servers / e.parallel.tensor);
+  return attention_seconds(e, model_) /
+         static_cast<double>(e.attention.servers / e.parallel.tensor);
 }
 
 }  // namespace cadenza::simulate

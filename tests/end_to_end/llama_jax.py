@@ -53,6 +53,12 @@ def rotate(x, positions, rope):
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
+def kind_of(kind, layer):
+    """The attention of a layer: kinds in turns, of which `full` is not that of the experiment."""
+    words = kind.get("layers", [kind["kind"]])
+    return {"kind": "full"} if words[layer % len(words)] == "full" else kind
+
+
 def allowed(kind, i, j):
     """Whether query i of a document sees its key j."""
     causal = j <= i
@@ -110,7 +116,7 @@ def loss_sum(parameters, tokens, segments, positions, targets, model):
         q = (h @ weight("self_attn.q_proj").T).reshape(len(tokens), heads, -1)
         k = (h @ weight("self_attn.k_proj").T).reshape(len(tokens), kv_heads, -1)
         v = (h @ weight("self_attn.v_proj").T).reshape(len(tokens), kv_heads, -1)
-        o = attention(q, k, v, segments, positions, rope, kind)
+        o = attention(q, k, v, segments, positions, rope, kind_of(kind, layer))
         x = x + o.reshape(len(tokens), -1) @ weight("self_attn.o_proj").T
         h = rms_norm(x, weight("post_attention_layernorm"), eps)
         x = (

@@ -169,6 +169,12 @@ void set_random_kind(Draw& draw, config::AttentionKind kind, config::Experiment&
   sparse.sinks = draw.of(std::vector<std::int64_t>{0, 2});
   sparse.window = draw.of(std::vector<std::int64_t>{0, 2});
   sparse.dense_below = draw.of(std::vector<std::int64_t>{0, 50});
+  using config::AttentionKind;
+  // Servers of several stages compute the same layer of all of them, which would have to be alike.
+  const bool pooled =
+      e.parallel.pipeline > 1 && e.pipeline_schedule() == config::PipelineSchedule::phase_aligned;
+  const bool mixes = kind != AttentionKind::full && kind != AttentionKind::dual_chunk && !pooled;
+  if (mixes && draw.between(0, 1) == 0) attention.layers = {kind, AttentionKind::full};
   const bool halves = attention.mask().is_causal() && attention.sparse_rule().block == 0;
   if (!halves) attention.overlap = config::Overlap::none;
 }

@@ -26,9 +26,9 @@ inline constexpr auto kWindowKeys = std::to_array<Key>({"attention.window", "att
 inline constexpr auto kPrefixKeys = std::to_array<Key>({"attention.prefix"});
 inline constexpr auto kDualChunkKeys =
     std::to_array<Key>({"attention.chunk", "attention.local", "attention.cap"});
-inline constexpr auto kSparseKeys = std::to_array<Key>(
-    {"attention.sparse.block", "attention.sparse.dense_below", "attention.sparse.dense_layers",
-     "attention.sparse.dense_steps", "attention.sparse.refresh"});
+inline constexpr auto kSparseKeys =
+    std::to_array<Key>({"attention.sparse.block", "attention.sparse.dense_below",
+                        "attention.sparse.dense_steps", "attention.sparse.refresh"});
 inline constexpr auto kVerticalSlashKeys = std::to_array<Key>(
     {"attention.sparse.columns", "attention.sparse.slashes", "attention.sparse.top_p",
      "attention.sparse.sinks", "attention.sparse.window", "attention.sparse.budgets"});

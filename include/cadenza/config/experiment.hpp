@@ -202,12 +202,11 @@ struct SparseAttention {
   std::int64_t sinks = 16;
   std::int64_t window = 32;
   std::int64_t dense_below = 4096;
-  std::vector<std::int64_t> dense_layers;  ///< layers whose attention stays dense
-  std::int64_t dense_steps = 0;            ///< number of first steps in which all layers are dense
-  std::int64_t refresh = 1;                ///< patterns are chosen every so many steps; 0: once
-  std::int64_t stride = 16;                ///< xattention
-  double threshold = 0.9;                  ///< xattention
-  std::string budgets;                     ///< file of budgets; empty: all heads have the above
+  std::int64_t dense_steps = 0;  ///< number of first steps in which all layers are dense
+  std::int64_t refresh = 1;      ///< patterns are chosen every so many steps; 0: once
+  std::int64_t stride = 16;      ///< xattention
+  double threshold = 0.9;        ///< xattention
+  std::string budgets;           ///< file of budgets; empty: all heads have the above
   /// By layer and query head: the budgets of that file; heads after the last have the above.
   std::vector<std::vector<HeadBudget>> heads;
   friend bool operator==(const SparseAttention&, const SparseAttention&) = default;
@@ -215,6 +214,9 @@ struct SparseAttention {
 
 struct Attention {
   AttentionKind kind = AttentionKind::full;
+  /// Kinds of the layers, in turns: of layer l, layers[l modulo their number], `kind` or `full`;
+  /// empty: all have `kind`.
+  std::vector<AttentionKind> layers;
   std::int64_t window = 0;    ///< window: keys that a query sees, its own among them
   std::int64_t sinks = 0;     ///< window: first tokens of a document that all queries see
   std::int64_t prefix = 0;    ///< prefix: first tokens of a document that see each other
@@ -250,7 +252,11 @@ struct Attention {
   Overlap overlap = Overlap::automatic;
   AttentionKernel kernel = AttentionKernel::automatic;
 
-  /// The mask: which keys a query sees, at which positions.
+  /// Whether a layer of the model has full attention although `kind` is another.
+  bool is_full(std::int64_t layer) const;
+  /// Number of such layers among `range`.
+  std::int64_t full_layers(Range range) const;
+  /// The mask: which keys a query sees, at which positions. Of layers of `kind`.
   Mask mask() const;
   /// The rule that selects pairs of the mask, with the largest budgets of all heads.
   SparseRule sparse_rule() const;

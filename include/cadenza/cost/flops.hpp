@@ -26,10 +26,22 @@ double break_even(const config::Model& model);
 /// batch.break_even or, where that is 0, the model's.
 double break_even(const config::Experiment& experiment);
 
-/// Cost of a document, attention and products, by which documents are shared out; in tokens of
-/// products: length + (2 pairs - length) / break_even, with causal attention
-/// length + length^2 / break_even.
-double document_cost(const Mask& mask, std::int64_t length, double break_even);
+/// What whole documents cost in the mean layer: layers may have other masks (attention.layers).
+class DocumentCost {
+ public:
+  DocumentCost() = default;  ///< causal attention, as long as break_even is 1 token
+  explicit DocumentCost(const config::Experiment& experiment);
+
+  /// Pairs that the masks allow.
+  double pairs(std::int64_t length) const;
+  /// Attention and products, by which documents are shared out; in tokens of products: length + (2
+  /// pairs - length) / break_even, with causal attention length + length^2 / break_even.
+  double operator()(std::int64_t length) const;
+
+  double break_even = 1;  ///< tokens
+  Mask mask = {};         ///< of layers of attention.kind
+  double full = 0;        ///< share of the layers that have full attention instead
+};
 
 /// Number of rows whose logits are computed at a time, for a microbatch of `rows` and a rank's
 /// share of the vocabulary, so that [rows, vocab] is never held whole. On a host a chunk fits its
@@ -37,21 +49,21 @@ double document_cost(const Mask& mask, std::int64_t length, double break_even);
 std::int64_t logit_rows(std::int64_t vocab, std::int64_t rows, config::DeviceKind device);
 
 /// Model FLOPs of a training step over documents of these lengths, the numerator of model-FLOPs
-/// utilization: 3 x the forward pass, dense and attention (4 * head_dim * heads per pair that the
-/// mask allows, in every layer).
+/// utilization: 3 x the forward pass, dense and attention (4 * head_dim * heads per pair that a
+/// layer's mask allows).
 /// @param evaluates  the forward pass alone
-double model_flops(const config::Model& model, const Mask& mask,
+double model_flops(const config::Model& model, const config::Attention& attention,
                    std::span<const std::int64_t> lengths, bool evaluates = false);
 
 /// FLOPs that a step executes without recomputation: 3 x dense forward + 3.5 x attention forward,
 /// as the backward pass of attention computes the scores again.
-double step_flops(const config::Model& model, const Mask& mask,
+double step_flops(const config::Model& model, const config::Attention& attention,
                   std::span<const std::int64_t> lengths);
 
 /// FLOPs of core attention that a step executes, recomputed forward passes included, for all pairs
-/// that the mask allows: it does not subtract those that sparse attention leaves out.
+/// that the masks allow: it does not subtract those that sparse attention leaves out.
 /// @param evaluates  the forward pass alone
-double attention_flops(const config::Model& model, const Mask& mask,
+double attention_flops(const config::Model& model, const config::Attention& attention,
                        std::span<const std::int64_t> lengths, config::Recompute recompute,
                        bool evaluates = false);
 

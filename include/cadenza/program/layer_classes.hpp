@@ -14,10 +14,10 @@ namespace cadenza::program {
 
 struct LayerClass {
   std::vector<int> layers;  ///< layers of the model, ascending; empty: all
-  bool dense = false;       ///< dense layers of a sparse experiment
+  bool full = false;        ///< layers with full attention (attention.layers)
 };
 
-/// Divides the layers into classes, the dense one first; one class without layers where all share a
+/// Divides the layers into classes, the full one first; one class without layers where all share a
 /// plan.
 /// @param lengths  lengths of a step's documents
 std::vector<LayerClass> layer_classes(const config::Experiment& experiment,

@@ -3,6 +3,7 @@
 // short.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <tuple>
@@ -45,8 +46,15 @@ class LeastTime {
   struct Microbatch {
     std::vector<std::int64_t> lengths;  ///< of its documents
     std::int64_t tokens = 0;
-    Passes whole;   ///< attention of one head of one layer, documents as they are
-    Passes pieces;  ///< the same where documents are cut
+    // Attention of one head of one layer: of attention.kind, and of one that is full instead
+    // (attention.layers).
+    std::array<Passes, 2> whole;   ///< documents as they are
+    std::array<Passes, 2> pieces;  ///< where documents are cut
+  };
+  /// Layers of a stage.
+  struct Layers {
+    double all = 0;
+    double full = 0;  ///< with full attention instead of attention.kind's
   };
   struct Rows {
     std::int64_t least = 0;
@@ -84,14 +92,16 @@ class LeastTime {
                       std::int64_t rows, bool exact);
   Rows rows_of(const config::Experiment& experiment) const;
   double mean_rows(const config::Experiment& experiment) const;
-  double attention_seconds(const config::Experiment& experiment) const;
+  double attention_seconds(const config::Experiment& experiment, const Layers& layers) const;
   double servers_seconds(const config::Experiment& experiment) const;
   double busiest_seconds(const config::Experiment& experiment, const Costs& costs, double row,
-                         double layers);
+                         const Layers& stage);
+  static Passes sum_of(const std::array<Passes, 2>& head, const Layers& layers);
 
   config::Machine machine_;
   config::Machine best_;  ///< no size is slower than a smaller one
   std::vector<Microbatch> microbatches_;
+  Layers model_;  ///< of the model
   // Of many layouts the same:
   std::map<RowKey, RowTime> row_times_;
   std::map<HopKey, std::vector<double>> hop_keys_;  ///< by microbatch

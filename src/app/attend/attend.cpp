@@ -36,7 +36,7 @@ config::Experiment one_layer(config::Experiment e) {
   require_one(e.parallel.pipeline, "parallel.pipeline");
   require_one(e.parallel.tensor, "parallel.tensor");
   e.model.layers = 1;
-  e.attention.sparse.dense_layers.clear();
+  e.attention.layers.clear();
   if (!e.attention.sparse.heads.empty()) {
     fail(ExitCode::usage,
          "attention.sparse.budgets: found {}; valid for cadenza attend: none (its heads are those "

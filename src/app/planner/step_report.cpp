@@ -28,12 +28,11 @@ double sum_of_squares(const std::vector<std::int64_t>& lengths) {
 }
 
 double model_flops(const config::Experiment& e, std::span<const std::int64_t> lengths) {
-  return cost::model_flops(e.model, e.attention.mask(), lengths, e.run.evaluates);
+  return cost::model_flops(e.model, e.attention, lengths, e.run.evaluates);
 }
 
 double dense_attention_flops(const config::Experiment& e, std::span<const std::int64_t> lengths) {
-  return cost::attention_flops(e.model, e.attention.mask(), lengths, e.run.recompute,
-                               e.run.evaluates);
+  return cost::attention_flops(e.model, e.attention, lengths, e.run.recompute, e.run.evaluates);
 }
 
 std::int64_t attention_time(std::span<const RankStep> ranks, std::span<const Rank> servers) {

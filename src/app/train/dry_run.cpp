@@ -91,10 +91,10 @@ void dry_run(const CommandLine& line) {
   if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
   const std::string weights = describe_weights(experiment, start, estimates);
   if (!weights.empty()) fmt::print("{}\n", weights);
-  fmt::print("corpus: {}; step {} takes {} of them, {} FLOPs\n\n",
-             counted(std::ssize(corpus->lengths()), "document"), start.step, batch.documents(),
-             format_count(
-                 cost::step_flops(experiment.model, experiment.attention.mask(), batch.lengths())));
+  fmt::print(
+      "corpus: {}; step {} takes {} of them, {} FLOPs\n\n",
+      counted(std::ssize(corpus->lengths()), "document"), start.step, batch.documents(),
+      format_count(cost::step_flops(experiment.model, experiment.attention, batch.lengths())));
 
   const Forecast step = forecast(experiment, batch, machine, estimates.next);
   exec::require_memory(

@@ -131,7 +131,7 @@ std::vector<Home> shard_by_degree(std::span<const std::int64_t> lengths, int fir
                                   const DegreeRule& rule) {
   std::vector<double> costs;
   for (const std::int64_t length : lengths) {
-    costs.push_back(cost::document_cost(rule.mask, length, rule.break_even));
+    costs.push_back(rule.cost(length));
   }
   std::vector<std::size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0);

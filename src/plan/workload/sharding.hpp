@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "cadenza/cost/flops.hpp"
 #include "cadenza/plan/plan.hpp"
 
 namespace cadenza::plan {
@@ -79,9 +80,8 @@ struct DegreeRule {
   int ranks = 1;                              ///< of the group
   std::vector<std::int64_t> capacities = {};  ///< as in Cut
   bool ends_only = false;                     ///< one rank or all; else any nested subgroup
-  double longest = 1;     ///< tokens that a rank may hold, as a multiple of the mean
-  double break_even = 1;  ///< tokens; see cost::document_cost
-  Mask mask = {};
+  double longest = 1;  ///< tokens that a rank may hold, as a multiple of the mean
+  cost::DocumentCost cost = {};
 };
 
 /// Homes of documents that have subgroups of their own, of adjacent ranks whose number divides the

@@ -43,12 +43,8 @@ std::vector<Home> share(const config::Experiment& experiment, const TokenOrder& 
                        positions, parts);
   }
   if (attention.shares_by_cost()) {
-    const DegreeRule rule{positions,
-                          joined(capacities, parts),
-                          shares == config::Shares::whole,
-                          experiment.batch.longest,
-                          cost::break_even(experiment),
-                          attention.mask()};
+    const DegreeRule rule{positions, joined(capacities, parts), shares == config::Shares::whole,
+                          experiment.batch.longest, cost::DocumentCost(experiment)};
     return split_ranks(shard_by_degree(lengths, first, rule), positions, parts);
   }
   const int chunks = shares == config::Shares::zigzag ? 2 : 1;

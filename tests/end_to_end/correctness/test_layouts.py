@@ -144,7 +144,7 @@ def test_float64_layouts_agree_closely(corpus, tmp_path):
 
 
 KINDS = {
-    "window": {"kind": "window", "window": 20, "sinks": 3},
+    "window": {"kind": "window", "window": 20, "sinks": 3, "layers": ["window", "full"]},
     "prefix": {"kind": "prefix", "prefix": 20},
     "dual_chunk": {"kind": "dual_chunk", "chunk": 24, "local": 8},
     "vertical_slash": {

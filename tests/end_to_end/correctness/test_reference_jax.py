@@ -40,7 +40,7 @@ CASES = {
         },
     },
     "prefix, linear": {
-        "attention": {"kind": "prefix", "prefix": 20},
+        "attention": {"kind": "prefix", "prefix": 20, "layers": ["full", "prefix"]},
         "model": {"rope": {"scaling": {"kind": "linear", "factor": 2.0}}},
     },
     "dual chunk, yarn": {
@@ -63,7 +63,7 @@ def experiment_of(case, corpus, dtype):
 
 def model_of(full):
     """The model and what it attends to."""
-    keys = ("kind", "window", "sinks", "prefix", "chunk", "local")
+    keys = ("kind", "layers", "window", "sinks", "prefix", "chunk", "local")
     kind = {"kind": "full", **{key: v for key, v in full["attention"].items() if key in keys}}
     return {**full["model"], "attention": kind}
 

@@ -29,7 +29,7 @@ LAYOUTS = {
     "tensor": {"parallel": {"tensor": 2}},
     "server": {"attention": {"placement": "cad", "block": 16, "servers": 1}},
     "recompute": {"run": {"recompute": "layer"}},
-    "dense layer": {"attention": {"sparse": {"dense_layers": [0]}}},
+    "full layer": {},
 }
 
 
@@ -57,9 +57,9 @@ def estimates(folder):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout_reuses_the_same(kind, name, tmp_path):
-    dense = {"attention": {"sparse": {"dense_layers": [0]}}} if name == "dense layer" else {}
-    _, alone = train(tmp_path / "alone", kind, 4, dense)
-    _, found = train(tmp_path / "other", kind, 4, LAYOUTS[name])
+    full = {"attention": {"layers": ["full", kind]}} if name == "full layer" else {}
+    _, alone = train(tmp_path / "alone", kind, 4, full)
+    _, found = train(tmp_path / "other", kind, 4, harness.merged(LAYOUTS[name], full))
     assert losses(found) == pytest.approx(losses(alone), abs=1e-11)
     assert [line["sparsity"] for line in found] == [line["sparsity"] for line in alone]
     for line, expected in zip(found, alone, strict=True):

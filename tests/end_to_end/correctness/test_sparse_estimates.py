@@ -61,12 +61,12 @@ def planned(run):
 
 LAYOUTS = {
     "two layers alike": {"model": {"layers": 2}},
-    "a dense layer": {"attention": {"sparse": {"dense_layers": [1]}}},
+    "a full layer": {"attention": {"layers": ["vertical_slash", "full", "vertical_slash"]}},
     "two tensor ranks": {"parallel": {"data": 1, "tensor": 2}},
     "two stages": {
         "model": {"layers": 4},
         "parallel": {"data": 1, "pipeline": 2, "schedule": "1f1b"},
-        "attention": {"sparse": {"dense_layers": [0]}},
+        "attention": {"layers": ["full", *["vertical_slash"] * 3]},
     },
     "two stages in a pool": {"model": {"layers": 4}, "parallel": {"data": 1, "pipeline": 2}},
     "dense steps": {"attention": {"sparse": {"dense_steps": STOP - 1}}},
@@ -177,7 +177,8 @@ def plan_json(folder, changes, *more):
 
 
 def test_plans_say_what_they_know(long_corpus, tmp_path):
-    changes = experiment_of(long_corpus, {"attention": {"sparse": {"dense_layers": [1]}}})
+    changes = experiment_of(long_corpus, {"attention": {
+        "layers": ["vertical_slash", "full", "vertical_slash"]}})
     found = plan_json(tmp_path, changes)
     assert found["estimate"] == "budgets"
     assert [plan["layers"] for plan in found["plans"]] == [[1], [0, 2]] * 2

@@ -41,6 +41,8 @@ Decisions decide_for(const config::Experiment& e, const config::Machine& m) {
 
 TEST(Decisions, PingPongWhereMessagesCanBeHidden) {
   EXPECT_EQ(decide_for(experiment(), machine(1e8)).overlap, Overlap::ping_pong);
+  EXPECT_EQ(decide_for(experiment({"run.recompute=layer"}), machine(1e8)).overlap,
+            Overlap::ping_pong);
   EXPECT_EQ(decide_for(experiment({"attention.block=16"}), machine(1e30)).overlap, Overlap::none);
 }
 
@@ -69,7 +71,8 @@ TEST(Decisions, NoneWherePingPongIsNotValidOrHasNothingToHide) {
     return decisions.lines.front();
   };
   EXPECT_THAT(line({"parallel.data=1"}), HasSubstr("stays with its tokens"));
-  EXPECT_THAT(line({"run.recompute=layer"}), HasSubstr("does not go with run.recompute layer"));
+  EXPECT_THAT(line({"attention.kind=prefix", "attention.prefix=8"}),
+              HasSubstr("does not go with attention.kind prefix"));
 }
 
 TEST(Decisions, OnlyCadHasSomethingToDecide) {

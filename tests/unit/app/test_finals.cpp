@@ -138,7 +138,7 @@ TEST(Finals, CountTheModelFlopsOfTheirSteps) {
   const Judged best = finals(e, ranked).ranked.front();
   double flops = 0;
   for (int step = 0; step < best.steps; ++step) {
-    flops += cost::model_flops(e.model, e.attention.mask(), packer(e).batch(step).lengths());
+    flops += cost::model_flops(e.model, e.attention, packer(e).batch(step).lengths());
   }
   EXPECT_NEAR(best.model_flops * best.steps, flops, 1e-9 * flops);
 }

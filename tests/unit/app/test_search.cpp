@@ -190,6 +190,7 @@ class Draw {
     switch (of({0, 0, 1, 2, 3, 4, 5})) {
       case 1:
         settings.insert(settings.end(), {"attention.kind=window", "attention.window=40"});
+        if (coin()) settings.push_back("attention.layers=[window, full]");
         break;
       case 2:
         settings.insert(settings.end(), {"attention.kind=prefix", "attention.prefix=50"});
@@ -203,7 +204,7 @@ class Draw {
                         {"attention.kind=vertical_slash", "attention.sparse.columns=20",
                          "attention.sparse.slashes=36", "attention.sparse.block=16",
                          "attention.sparse.dense_below=100"});
-        if (coin()) settings.push_back("attention.sparse.dense_layers=[1]");
+        if (coin()) settings.push_back("attention.layers=[vertical_slash, full]");
         break;
       case 5:
         settings.insert(settings.end(),

@@ -147,6 +147,7 @@ inline config::Experiment on_one_rank(config::Experiment e) {
   e.parallel = {};
   config::Attention attention;  // what is computed stays, not where
   attention.kind = e.attention.kind;
+  attention.layers = e.attention.layers;
   attention.window = e.attention.window;
   attention.sinks = e.attention.sinks;
   attention.prefix = e.attention.prefix;

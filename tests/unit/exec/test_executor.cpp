@@ -88,6 +88,9 @@ TEST(Executor, GradientsMatchWithEveryOtherMask) {
   e.attention.kind = config::AttentionKind::prefix;
   e.attention.prefix = 6;
   expect_gradients_match_differences(e);
+  e.attention.layers = {config::AttentionKind::full, config::AttentionKind::prefix};
+  expect_gradients_match_differences(e);
+  e.attention.layers = {};
   e.attention.kind = config::AttentionKind::dual_chunk;
   e.attention.chunk = 8;
   e.attention.local = 2;
@@ -175,10 +178,17 @@ TEST(Executor, EveryOperationOfTheProgramIsRecordedInOrderAndNothingOverlaps) {
 
 TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
   const auto world = comm::make_self();
-  for (const auto kind : {config::AttentionKind::full, config::AttentionKind::window,
-                          config::AttentionKind::prefix, config::AttentionKind::dual_chunk}) {
+  using config::AttentionKind;
+  const std::vector<std::vector<AttentionKind>> of_layers = {
+      {AttentionKind::full},
+      {AttentionKind::window},
+      {AttentionKind::prefix},
+      {AttentionKind::dual_chunk},
+      {AttentionKind::window, AttentionKind::full}};
+  for (const std::vector<AttentionKind>& kinds : of_layers) {
     config::Experiment e = tiny_experiment();
-    e.attention.kind = kind;
+    e.attention.kind = kinds.front();
+    e.attention.layers = kinds;
     e.attention.window = 20;
     e.attention.sinks = 3;
     e.attention.prefix = 10;
@@ -189,7 +199,7 @@ TEST(Executor, ExecutedFlopsOfOneRankEqualTheModelsFormula) {
     runner.tracer.begin_step(0);
     runner.executor.run(plan);
     EXPECT_NEAR(runner.tracer.totals().flops,
-                cost::step_flops(runner.experiment.model, runner.experiment.attention.mask(),
+                cost::step_flops(runner.experiment.model, runner.experiment.attention,
                                  plan.batch.lengths()),
                 1e-9 * runner.tracer.totals().flops);
     EXPECT_EQ(runner.tracer.totals().bytes_sent, 0);
@@ -281,7 +291,8 @@ TEST(Executor, MemoryOfLayerClassesIsAsEstimated) {
   const auto world = comm::make_self();
   config::Experiment e = sparse_experiment();
   e.model.layers = 4;
-  e.attention.sparse.dense_layers = {1};
+  const config::AttentionKind sparse = e.attention.kind;
+  e.attention.layers = {sparse, config::AttentionKind::full, sparse, sparse};
   e.attention.sparse.heads = {{{2, 1, 0}, {2, 1, 0}, {2, 1, 0}, {2, 1, 0}},
                               {},
                               {{40, 30, 0}, {40, 30, 0}, {40, 30, 0}, {40, 30, 0}}};
@@ -314,7 +325,7 @@ TEST(Executor, DenseStepsAndLayersHaveNoIndex) {
   EXPECT_EQ(runner.run(0).sparse.sparsity(), 0);
   EXPECT_GT(runner.run(1).sparse.sparsity(), 0);
   config::Experiment half = sparse_experiment();
-  half.attention.sparse.dense_layers = {0};
+  half.attention.layers = {config::AttentionKind::full, half.attention.kind};
   const auto causal = [&](const config::Experiment& of) {
     RankState<float> each(of, *world);
     return each.run(0).sparse.causal;

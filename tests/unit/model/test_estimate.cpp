@@ -155,9 +155,8 @@ TEST(Estimate, StepFlopsAreThoseCounted) {
   for (const config::Model& model : models()) {
     for (const std::vector<std::int64_t>& lengths :
          {std::vector<std::int64_t>{}, {1}, {7, 1, 64}, {300}}) {
-      EXPECT_DOUBLE_EQ(cost::model_flops(model, Mask{}, lengths), counted_flops(3, model, lengths));
-      EXPECT_DOUBLE_EQ(cost::step_flops(model, Mask{}, lengths),
-                       counted_flops(3.5, model, lengths));
+      EXPECT_DOUBLE_EQ(cost::model_flops(model, {}, lengths), counted_flops(3, model, lengths));
+      EXPECT_DOUBLE_EQ(cost::step_flops(model, {}, lengths), counted_flops(3.5, model, lengths));
     }
   }
 }

@@ -28,6 +28,12 @@ std::map<int, std::set<Rank>> ranks_of(const std::vector<Home>& homes) {
   return ranks;
 }
 
+cost::DocumentCost causal(double break_even) {
+  cost::DocumentCost cost;
+  cost.break_even = break_even;
+  return cost;
+}
+
 /// Tokens and cost by rank; documents are causal, and cut in zigzag, so that their ranks share the
 /// cost equally.
 struct Shares {
@@ -42,7 +48,7 @@ Shares shares_of(const std::vector<Home>& homes, std::span<const std::int64_t> l
   }
   for (const auto& [document, ranks] : ranks_of(homes)) {
     const auto length = static_cast<double>(lengths[at(document)]);
-    const double cost = length + length * length / rule.break_even;
+    const double cost = length + length * length / rule.cost.break_even;
     for (const Rank rank : ranks) {
       shares.costs[at(rank)] += cost / static_cast<double>(ranks.size());
     }
@@ -52,7 +58,7 @@ Shares shares_of(const std::vector<Home>& homes, std::span<const std::int64_t> l
 
 TEST(Degrees, ShortDocumentsAreWholeAndLongOnesCut) {
   const std::vector<std::int64_t> lengths = {40, 10, 10, 10, 10};
-  DegreeRule rule{4, {}, false, 2.0, 10.0, Mask()};
+  DegreeRule rule{4, {}, false, 2.0, causal(10)};
   // 40 + 160 = 200 of 280; the mean is 70: on 4 ranks 50 each, and 20 of each short one.
   auto ranks = ranks_of(shard_by_degree(lengths, 0, rule));
   EXPECT_THAT(ranks[0], ElementsAre(0, 1, 2, 3));
@@ -60,7 +66,7 @@ TEST(Degrees, ShortDocumentsAreWholeAndLongOnesCut) {
     EXPECT_THAT(ranks[document], ElementsAre(document - 1));
   }
   // Where attention costs nothing, half of the tokens are half of the ranks.
-  rule.break_even = 1e9;
+  rule.cost.break_even = 1e9;
   ranks = ranks_of(shard_by_degree(lengths, 0, rule));
   EXPECT_EQ(ranks[0].size(), 2U);
   EXPECT_EQ(ranks[1].size(), 1U);
@@ -68,7 +74,7 @@ TEST(Degrees, ShortDocumentsAreWholeAndLongOnesCut) {
 
 TEST(Degrees, OneRankOrAll) {
   const std::vector<std::int64_t> lengths = {40, 10, 10, 10, 10};
-  const DegreeRule rule{4, {}, true, 2.0, 1e9, Mask()};
+  const DegreeRule rule{4, {}, true, 2.0, causal(1e9)};
   const auto homes = shard_by_degree(lengths, 0, rule);
   for (const auto& [document, ranks] : ranks_of(homes)) {
     EXPECT_THAT(ranks.size(), ::testing::AnyOf(1U, 4U)) << document;
@@ -78,7 +84,7 @@ TEST(Degrees, OneRankOrAll) {
 
 TEST(Degrees, EqualDocumentsThatDivideStayWhole) {
   const std::vector<std::int64_t> lengths(24, 100);
-  const auto homes = shard_by_degree(lengths, 5, {8, {}, false, 1.0, 100.0, Mask()});
+  const auto homes = shard_by_degree(lengths, 5, {8, {}, false, 1.0, causal(100)});
   std::map<Rank, int> documents;
   for (const Home& home : homes) {
     EXPECT_EQ(home.tokens, (Range{0, 100}));
@@ -97,7 +103,7 @@ TEST(Degrees, AnyLengthsAreSharedByCost) {
     DegreeRule rule;
     rule.ranks = static_cast<int>(draw.between(1, 16));
     rule.longest = draw.of(std::vector<double>{1.0, 1.25, 2.0});
-    rule.break_even = draw.of(std::vector<double>{10, 100, 1e6});
+    rule.cost.break_even = draw.of(std::vector<double>{10, 100, 1e6});
     rule.ends_only = draw.between(0, 2) == 0;
     std::vector<std::int64_t> lengths;
     for (std::int64_t n = draw.between(1, 40); n > 0; --n) {
@@ -113,7 +119,7 @@ TEST(Degrees, AnyLengthsAreSharedByCost) {
     double most_tokens = 0;
     for (std::size_t d = 0; d < lengths.size(); ++d) {
       EXPECT_EQ(end[static_cast<int>(d)], lengths[d]);
-      total += cost::document_cost(rule.mask, lengths[d], rule.break_even);
+      total += rule.cost(lengths[d]);
       most_tokens += static_cast<double>(lengths[d]);
     }
     for (const auto& [document, ranks] : ranks_of(homes)) {
@@ -140,7 +146,7 @@ TEST(Degrees, AnyLengthsAreSharedByCost) {
 
 TEST(Degrees, FasterRanksGetMore) {
   const std::vector<std::int64_t> lengths(40, 10);
-  const auto homes = shard_by_degree(lengths, 0, {2, {100, 300}, false, 4.0, 1e9, Mask()});
+  const auto homes = shard_by_degree(lengths, 0, {2, {100, 300}, false, 4.0, causal(1e9)});
   std::vector<std::int64_t> tokens(2, 0);
   for (const Home& home : homes) tokens[at(home.rank)] += home.tokens.size();
   EXPECT_EQ(tokens, (std::vector<std::int64_t>{100, 300}));

@@ -17,6 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 const std::vector<std::int64_t> kLengths = {512, 100};
+constexpr auto kFull = config::AttentionKind::full;
+constexpr auto kSparse = config::AttentionKind::vertical_slash;
 
 config::Experiment sparse_experiment(int layers) {
   config::Experiment e;
@@ -86,16 +88,16 @@ TEST(LayerClasses, ManyGradualLayersAreThreeClasses) {
   EXPECT_EQ(all.size(), 12U);
 }
 
-TEST(LayerClasses, DenseLayersAreAlwaysApart) {
+TEST(LayerClasses, FullLayersAreAlwaysApart) {
   config::Experiment e = sparse_experiment(4);
-  e.attention.sparse.dense_layers = {2, 0};
+  e.attention.layers = {kFull, kSparse};
   const auto classes = layer_classes(e, kLengths, {});
   ASSERT_EQ(classes.size(), 2U);
-  EXPECT_TRUE(classes[0].dense);
+  EXPECT_TRUE(classes[0].full);
   EXPECT_THAT(classes[0].layers, ElementsAre(0, 2));
-  EXPECT_FALSE(classes[1].dense);
+  EXPECT_FALSE(classes[1].full);
   EXPECT_THAT(classes[1].layers, ElementsAre(1, 3));
-  e.attention.sparse.dense_layers = {0, 1, 2, 3};
+  e.attention.layers = {kFull};
   EXPECT_EQ(layer_classes(e, kLengths, {}).size(), 1U);
 }
 
@@ -143,7 +145,7 @@ struct Planned {
 
 TEST(LayerClasses, OperationsFollowThePlansOfTheirLayer) {
   config::Experiment e = sparse_experiment(3);
-  e.attention.sparse.dense_layers = {1};
+  e.attention.layers = {kSparse, kFull, kSparse};
   const Planned step(e, estimate_of({0.1, 1, 0.6}));
   ASSERT_EQ(step.index.classes(), 3);
   ASSERT_EQ(step.plans.size(), 2 * 3U);
@@ -163,7 +165,7 @@ TEST(LayerClasses, OperationsFollowThePlansOfTheirLayer) {
 
 TEST(LayerClasses, HaveTheSameHomesAndValidPlansOfTheirOwn) {
   config::Experiment e = sparse_experiment(3);
-  e.attention.sparse.dense_layers = {1};
+  e.attention.layers = {kSparse, kFull, kSparse};
   const Planned step(e, estimate_of({0.1, 1, 0.6}));
   for (std::size_t i = 0; i < step.plans.size(); ++i) {
     const plan::Plan& plan = step.plans[i].forward;
@@ -174,13 +176,49 @@ TEST(LayerClasses, HaveTheSameHomesAndValidPlansOfTheirOwn) {
   EXPECT_NE(plan::hash(step.plans[1].forward), plan::hash(step.plans[2].forward));
 }
 
+/// Pairs of a head by rank.
+std::vector<std::int64_t> pairs_by_rank(const plan::Plan& plan, int ranks, std::int64_t heads) {
+  std::vector<std::int64_t> pairs(static_cast<std::size_t>(ranks), 0);
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::PlacedTask& placed : stage.tasks) {
+      pairs[at(placed.server)] += allowed_pairs(placed.task) * placed.task.heads.size();
+    }
+  }
+  for (std::int64_t& each : pairs) each /= heads;
+  return pairs;
+}
+
+/// Documents of 4 and 8 tokens have 46 pairs, and 30 in a window of 3.
+TEST(LayerClasses, EachMaskIsBalancedByItself) {
+  config::Experiment e;
+  e.model = tiny_model(6);
+  e.parallel.context = 2;
+  e.batch.tokens = e.batch.microbatch = 12;
+  e.attention.kind = config::AttentionKind::window;
+  e.attention.window = 3;
+  e.attention.layers = {e.attention.kind, e.attention.kind, kFull};
+  e.attention.overlap = config::Overlap::none;
+  e.attention.block = 1;
+  e.attention.tolerance = 0;
+  data::Batch batch;
+  batch.microbatches.push_back({{{0, {0, 4}}, {1, {0, 8}}}});
+  const std::vector<TickPlans> plans = plan_ticks(e, batch, {}, {});
+  ASSERT_EQ(plans.size(), 2U);
+  EXPECT_THAT(plans[0].forward.workload.layers, ElementsAre(2, 5));
+  EXPECT_THAT(plans[1].forward.workload.layers, ElementsAre(0, 1, 3, 4));
+  EXPECT_THAT(pairs_by_rank(plans[0].forward, 2, e.model.heads), ElementsAre(23, 23));
+  EXPECT_THAT(pairs_by_rank(plans[1].forward, 2, e.model.heads), ElementsAre(15, 15));
+  EXPECT_EQ(plans[0].forward.workload.homes, plans[1].forward.workload.homes);
+}
+
 TEST(LayerClasses, PipelineStagesCountTheLayersOfTheModel) {
   config::Experiment e = sparse_experiment(8);
   e.parallel.data = 1;
   e.parallel.pipeline = 2;
   e.parallel.chunks = 2;
   e.attention.placement = config::PlacementKind::colocated;
-  e.attention.sparse.dense_layers = {2, 3};  // the second stage's first chunk
+  e.attention.layers = {kSparse, kSparse, kFull,   kFull,
+                        kSparse, kSparse, kSparse, kSparse};  // the second stage's first chunk
   const Planned step(e, {});
   ASSERT_EQ(step.index.classes(), 2);
   for (const Rank rank : {0, 1}) {

@@ -69,7 +69,7 @@ Result predict(const config::Experiment& e, const Machine& machine) {
 double alone(const config::Experiment& e, const Machine& machine) {
   const std::vector<std::int64_t> lengths(
       static_cast<std::size_t>(e.batch.tokens / e.batch.microbatch), e.batch.microbatch);
-  const double all = cost::step_flops(e.model, e.attention.mask(), lengths);
+  const double all = cost::step_flops(e.model, e.attention, lengths);
   return all / machine.attention.flops_per_second;  // both rates are the same
 }
 

@@ -13,17 +13,13 @@ namespace {
 
 constexpr int kSteps = 15;
 
-double pairs_of(const Mask& mask, std::int64_t length) {
-  return static_cast<double>(mask.pairs({0, length}));
-}
-
 /// Of the sequence with most pairs over the mean of all.
-double imbalance_of(const data::Batch& batch, const Mask& mask) {
+double imbalance_of(const data::Batch& batch, const cost::DocumentCost& cost) {
   double most = 0, all = 0;
   for (const data::Microbatch& microbatch : batch.microbatches) {
     double pairs = 0;
     for (const data::BatchDocument& document : microbatch.documents) {
-      pairs += pairs_of(mask, document.length());
+      pairs += cost.pairs(document.length());
     }
     most = std::max(most, pairs);
     all += pairs / static_cast<double>(batch.microbatches.size());
@@ -45,7 +41,8 @@ void join_first(std::vector<LengthBin>& bins) {
 }
 
 /// @param lengths  ascending
-std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& lengths, const Mask& mask) {
+std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& lengths,
+                               const cost::DocumentCost& cost) {
   const auto bin_of = [](std::int64_t length) {
     return std::bit_width(static_cast<std::uint64_t>(length)) - 1;
   };
@@ -58,7 +55,7 @@ std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& lengths, const M
   double tokens = 0, pairs = 0;
   for (const std::int64_t length : lengths) {
     LengthBin& bin = bins[at(bin_of(length) - first)];
-    const double mine = pairs_of(mask, length);
+    const double mine = cost.pairs(length);
     bin.documents += 1;
     bin.tokens += static_cast<double>(length);
     bin.attention += mine;
@@ -77,7 +74,8 @@ std::vector<LengthBin> bins_of(const std::vector<std::int64_t>& lengths, const M
 }  // namespace
 
 Documents documents_of(const config::Experiment& experiment, const data::Packer& packer) {
-  const Mask mask = experiment.attention.mask();
+  const cost::DocumentCost cost(experiment);
+  const config::Attention& attention = experiment.attention;
   Documents found;
   found.steps = kSteps;
   std::vector<std::int64_t> all;
@@ -85,10 +83,10 @@ Documents documents_of(const config::Experiment& experiment, const data::Packer&
   for (int step = 0; step < kSteps; ++step) {
     const data::Batch batch = packer.batch(step);
     const std::vector<std::int64_t> lengths = batch.lengths();
-    found.imbalance += imbalance_of(batch, mask) / kSteps;
-    found.model_flops += cost::model_flops(experiment.model, mask, lengths) / kSteps;
+    found.imbalance += imbalance_of(batch, cost) / kSteps;
+    found.model_flops += cost::model_flops(experiment.model, attention, lengths) / kSteps;
     const double forward =
-        cost::attention_flops(experiment.model, mask, lengths, config::Recompute::none, true);
+        cost::attention_flops(experiment.model, attention, lengths, config::Recompute::none, true);
     found.attention_flops += 3 * forward / kSteps;  // as model_flops counts the backward pass
     found.tokens += static_cast<double>(batch.tokens()) / kSteps;
     all.insert(all.end(), lengths.begin(), lengths.end());
@@ -102,7 +100,7 @@ Documents documents_of(const config::Experiment& experiment, const data::Packer&
   found.median = quantile(0.5);
   found.percentile_99 = quantile(0.99);
   found.longest = all.back();
-  found.bins = bins_of(all, mask);
+  found.bins = bins_of(all, cost);
   return found;
 }
 

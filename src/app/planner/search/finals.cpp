@@ -154,7 +154,7 @@ class Contest {
     return {step.result.seconds,
             parts_of(step.result),
             imbalance_of(e, step.result),
-            cost::model_flops(e.model, e.attention.mask(), step.batch.lengths()),
+            cost::model_flops(e.model, e.attention, step.batch.lengths()),
             step.peak_bytes(),
             step.memory[step.fullest()].largest()};
   }

@@ -84,8 +84,7 @@ std::vector<PackedStep>& TypicalSteps::in_microbatches_of(const config::Experime
     data::Batch batch = data::Packer(corpus_, candidate).batch(number.step);
     simulate::LeastTime least_time(batch, candidate, machine_);
     std::vector<double> attention = least_time.attention();
-    const double flops =
-        cost::model_flops(candidate.model, candidate.attention.mask(), batch.lengths());
+    const double flops = cost::model_flops(candidate.model, candidate.attention, batch.lengths());
     steps.push_back(
         {number.share, std::move(batch), std::move(least_time), std::move(attention), flops});
   }

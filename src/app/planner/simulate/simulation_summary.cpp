@@ -133,7 +133,7 @@ void add_step(const Simulation& simulation, const SimulatedStep& step, Simulatio
   add(summary.attention_imbalance, metrics.attention_imbalance);
   add(summary.tokens, static_cast<double>(metrics.tokens));
   add(summary.bytes_sent, static_cast<double>(metrics.bytes_moved));
-  add(summary.model_flops, cost::model_flops(e.model, e.attention.mask(), step.batch.lengths()));
+  add(summary.model_flops, cost::model_flops(e.model, e.attention, step.batch.lengths()));
   if (peak > 0) summary.model_flops_utilization = summary.model_flops / (summary.seconds * peak);
   const double part_of_time = result.seconds * weight / summary.seconds;
   for_each(summary.shares, mean_shares(result),
