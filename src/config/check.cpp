@@ -289,9 +289,6 @@ void check_layers(const Checker& check, const Experiment& e) {
                   "found {} with attention.kind {}; valid: {} and full", word(each), word(a.kind),
                   word(a.kind));
   }
-  check.require(std::ssize(a.layers) <= e.model.layers, "attention.layers",
-                "found {} kinds; valid: at most model.layers = {}, which take them in turns",
-                a.layers.size(), e.model.layers);
   const std::int64_t full = a.full_layers({0, e.model.layers});
   check.require(full < e.model.layers, "attention.layers",
                 "found no {}; valid: at least one, or attention.kind full", word(a.kind));
