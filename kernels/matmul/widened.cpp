@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kPartRows = 512;
 
 using Host = Kokkos::DefaultHostExecutionSpace;
-using Scratch = std::vector<float>;
+using FloatScratch = std::vector<float>;
 
 /// Calls body(first, last) for parts of [0, count), on all threads.
 template <typename Body>
@@ -45,7 +45,7 @@ void narrow_all(const float* from, std::int64_t count, bfloat16* to) {
 }
 
 /// Returns room for `count` numbers, kept between calls.
-float* room(Scratch& scratch, std::int64_t count) {
+float* room(FloatScratch& scratch, std::int64_t count) {
   const auto size = static_cast<std::size_t>(count);
   if (scratch.size() < size) scratch.resize(size);
   return scratch.data();
@@ -64,7 +64,7 @@ class Widened {
   }
 
  private:
-  static const float* widened(const bfloat16* from, std::int64_t count, Scratch& scratch) {
+  static const float* widened(const bfloat16* from, std::int64_t count, FloatScratch& scratch) {
     float* to = room(scratch, count);
     widen_all(from, count, to);
     return to;
@@ -114,7 +114,7 @@ class Widened {
     }
   }
 
-  Scratch a_, b_, c_;
+  FloatScratch a_, b_, c_;
 };
 
 Widened& shared() {
