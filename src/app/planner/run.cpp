@@ -24,7 +24,7 @@ std::optional<CommandLine> begin_program(int argc, char** argv, const Program& p
   if (!line) return std::nullopt;
   // Results that programs read have standard output to themselves.
   set_up_logging(line->detail, launcher_rank() == 0, line->format == "table" ? stdout : stderr);
-  spdlog::debug("cadenza {} ({}): {}", kVersion, revision(), kBuild);
+  spdlog::debug("cadenza {} ({}): {}", kVersion, revision(), build_options());
   return line;
 }
 

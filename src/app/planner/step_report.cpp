@@ -204,7 +204,7 @@ trace::RunInfo run_info(const config::Experiment& experiment, const std::string&
   info.config_yaml = config::to_yaml(experiment);
   info.code_version = kVersion;
   info.code_revision = revision();
-  info.build = kBuild;
+  info.build = build_options();
   info.seed = experiment.seed;
   info.created_utc = created_utc;
   info.run_id = experiment.name + "-" + created_utc;

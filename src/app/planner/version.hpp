@@ -6,8 +6,8 @@ namespace cadenza::app {
 /// The project's version from CMakeLists.txt.
 inline constexpr const char* kVersion = CADENZA_VERSION;
 
-/// Compiler, type and options of this program: "GNU 12.2.0, Release, x86-64-v3".
-inline constexpr const char* kBuild = CADENZA_BUILD;
+/// Returns compiler, type and options of this program: "GNU 12.2.0, Release, x86-64-v3".
+const char* build_options();
 
 /// Returns git's name of this program's sources ("ddb7bcf-dirty": with uncommitted changes);
 /// "unknown" if they are no checkout.
