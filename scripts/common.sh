@@ -39,7 +39,8 @@ with_lock() {
 }
 
 # python_environment FOLDER PIP_INSTALL_ARGUMENTS...: a virtual environment that is complete or is not
-# there at all. Remade when the arguments, the folder or the interpreter have changed.
+# there at all. Remade when the arguments, the folder or the interpreter have changed. Python compiles a
+# module when it is first imported: pip would compile all, which takes longer than to unpack them.
 python_environment() {
   local folder=$1 key
   shift
@@ -52,7 +53,7 @@ python_environment() {
   rm -rf "$folder"
   python3 -m venv "$folder" || return 1
   if [ $# -gt 0 ]; then
-    "$folder/bin/python" -m pip install --quiet "$@" || return 1
+    "$folder/bin/python" -m pip install --quiet --no-compile "$@" || return 1
   fi
   echo "$key" >"$folder/.complete"
   unfinished=
@@ -98,13 +99,14 @@ install_analysis() {
   key=$(sha256sum "$root/analysis/pyproject.toml")
   [ "$(cat "$mark" 2>/dev/null)" != "$key" ] || return 0
   say "installing analysis/ into .venv"
-  "$venv/bin/python" -m pip install --quiet --editable "$root/analysis" ||
+  "$venv/bin/python" -m pip install --quiet --no-compile --editable "$root/analysis" ||
     die "analysis/ could not be installed into .venv"
   echo "$key" >"$mark"
 }
 
 # test_environment SCRATCH_FOLDER: Python with what the tests' requirements and the analysis package ask
-# for comes first on the path, analysis/ itself from the tree.
+# for comes first on the path, analysis/ itself from the tree. What Python compiles stays beside it, not in
+# the tree.
 test_environment() {
   local scratch=$1 needs=("$root"/tests/*/requirements.txt) key arguments=() file folder
   key=$(cat "${needs[@]}" "$root/analysis/pyproject.toml" <(python3 --version) | sha256sum | cut -c1-12)
@@ -121,5 +123,6 @@ test_environment() {
     die "the Python environment of the tests could not be made (see above)"
   popd >/dev/null
   rm -rf "$scratch/analysis"
-  export PATH=$test_python/bin:$PATH PYTHONPATH=$root/analysis PYTHONDONTWRITEBYTECODE=1
+  export PATH=$test_python/bin:$PATH PYTHONPATH=$root/analysis PYTHONPYCACHEPREFIX=$test_python/compiled
+  unset PYTHONDONTWRITEBYTECODE
 }

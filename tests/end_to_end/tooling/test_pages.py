@@ -56,7 +56,6 @@ def environment(folder):
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(harness.ROOT / "analysis"),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": None,
         "PRTE_MCA_rmaps_default_mapping_policy": None,
         "OMPI_MCA_orte_default_hostfile": str(hosts),
