@@ -2,6 +2,7 @@
 import os
 import shutil
 import tempfile
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,10 +11,14 @@ import harness
 
 
 # Modules that measure times or pin threads: nothing else runs beside them.
-ALONE = {
-    "test_bench", "test_bench_simulation", "test_calibrate", "test_interrupted", "test_pauses",
-    "test_signals", "test_threads",
-}
+ALONE = {"test_bench", "test_bench_simulation", "test_calibrate", "test_pauses", "test_threads"}
+
+# The modules that take longest, the longest first; those with most tests follow. Begun at the end,
+# one would run alone. xdist keeps this order with --no-loadscope-reorder.
+LONGEST = (
+    "test_pages", "test_report", "test_tensor_core_binaries", "test_equal_bits", "test_signals",
+    "test_choose", "test_quickstart",
+)
 
 # What few changes touch: the tooling of bench, Slurm, devices and the paper, and two hosts.
 THOROUGH = {
@@ -40,6 +45,9 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("thorough")
         if item.get_closest_marker("thorough") and not config.getoption("thorough"):
             item.add_marker(left_out)
+    counts = Counter(item.path for item in items)
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (ranks.get(item.path.stem, len(ranks)), -counts[item.path]))
 
 
 def pytest_sessionstart(session):
