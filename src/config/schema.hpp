@@ -111,6 +111,7 @@ void describe(Visitor& visit, Model& model) {
   visit.key("norm_eps", model.norm_eps, kPositive);
   visit.block("rope", model.rope);
   visit.key("tie_embeddings", model.tie_embeddings);
+  visit.key("qkv_bias", model.qkv_bias);
   visit.stand_in("config");
 }
 

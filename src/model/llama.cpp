@@ -203,9 +203,9 @@ void Llama<Real>::set_gradient(Range rows, const std::byte* from) {
 template <typename Real>
 void Llama<Real>::reduce_norm_gradients() {
   if (group_ == nullptr) return;
-  const std::int64_t matrices = parameters_.table.matrix_elements;
+  const std::int64_t sliced = parameters_.table.sliced_elements;
   group_->all_reduce_sum(
-      {gradient_of(matrices), static_cast<std::size_t>(parameters_.table.elements - matrices)});
+      {gradient_of(sliced), static_cast<std::size_t>(parameters_.table.elements - sliced)});
 }
 
 #define CADENZA_INSTANTIATE(Real)                                                                  \

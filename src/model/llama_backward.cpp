@@ -141,7 +141,10 @@ void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
        work_.dv.data() + s.begin * shape_.keys},
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, work_.hidden.data());
-  // Q, K and V are adjacent in the parameters: one product takes all.
+  // Q, K and V are adjacent in the parameters: one sum and one product take all.
+  if (model_.qkv_bias) {
+    bias_gradient(gradients, s.count, joined, gradient_of(w.q_bias), work_.norm_partials.data());
+  }
   post_normed(held(l.input, s), l.rstd1.data(), w.input_norm, s);
   post_parts(work_.dnormed.data(), s, [&](std::int64_t first, std::int64_t count, auto* to) {
     input_gradient_gemm(gradients + first * joined, weight(w.q), count, width, joined, to);

@@ -41,11 +41,15 @@ void Llama<Real>::make_inputs(int buffer, int layer, Residual<Real> residual, co
            work_.normed.data(), l.rstd1.data() + s.row);
   gather(work_.normed.data(), work_.gathered.data(), s,
          [&](std::int64_t first, std::int64_t count, const Real* normed) {
-           const std::int64_t row = s.begin + first;
-           project(normed, weight(w.q), count, width, shape_.queries,
-                   l.q.data() + row * shape_.queries);
-           project(normed, weight(w.k), count, width, shape_.keys, l.k.data() + row * shape_.keys);
-           project(normed, weight(w.v), count, width, shape_.keys, l.v.data() + row * shape_.keys);
+           const auto make = [&](std::int64_t matrix, std::int64_t bias, std::int64_t outputs,
+                                 const Array<Real>& all) {
+             Real* to = all.data() + (s.begin + first) * outputs;
+             project(normed, weight(matrix), count, width, outputs, to);
+             if (model_.qkv_bias) add_bias(weight(bias), count, outputs, to);
+           };
+           make(w.q, w.q_bias, shape_.queries, l.q);
+           make(w.k, w.k_bias, shape_.keys, l.k);
+           make(w.v, w.v_bias, shape_.keys, l.v);
          });
   attention::rotate_keys<Real>(
       rotary_, l.k.data() + s.begin * shape_.keys,

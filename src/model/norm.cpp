@@ -11,14 +11,6 @@ namespace cadenza::model {
 
 namespace {
 
-/// Bounds the additions per column on a device, where columns are fewer than threads.
-constexpr std::int64_t kMostRowBlocks = 512;
-
-std::int64_t block_rows(std::int64_t rows) {
-  if (!kDeviceIsCuda) return kNormBlockRows;
-  return std::max(kNormBlockRows, (rows + kMostRowBlocks - 1) / kMostRowBlocks);
-}
-
 template <typename Real, typename T>
 struct Norm {
   using Sum = Accumulator<Real>;
@@ -141,17 +133,7 @@ void rms_norm_gradient(const NormInputs<Real>& in, const NormGradients<Real>& ou
            NormGradient<Real, T>{in, out, x, out.residual.template as<T>(), out.dx.template as<T>(),
                                  rows, width, per_block});
   });
-  const std::int64_t blocks = (rows + per_block - 1) / per_block;
-  const Accumulator<Real>* partials = out.partials;
-  Accumulator<Real>* dweight = out.dweight;
-  for_elements(
-      "rms_norm_dweight", width, KOKKOS_LAMBDA(const std::int64_t c) {
-        double sum = 0;
-        for (std::int64_t block = 0; block < blocks; ++block) {
-          sum += static_cast<double>(partials[block * width + c]);
-        }
-        dweight[c] += static_cast<Accumulator<Real>>(sum);
-      });
+  add_row_blocks<Accumulator<Real>>("rms_norm_dweight", rows, width, out.partials, out.dweight);
 }
 
 #define CADENZA_INSTANTIATE(Real)                                                                 \

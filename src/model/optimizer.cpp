@@ -71,7 +71,7 @@ double learning_rate(const config::Optimizer& optimizer, std::int64_t step, std:
 template <typename Real>
 double squared_gradient_norm(const Parameters<Real>& p) {
   const bool first = p.table.tensor_rank == 0;
-  const Range counted{0, first ? p.table.elements : p.table.matrix_elements};
+  const Range counted{0, first ? p.table.elements : p.table.sliced_elements};
   double sum = 0;
   for (const Range& owned : p.owned) {
     const Range range = intersect(owned, counted);
@@ -96,13 +96,13 @@ void adamw(Parameters<Real>& p, const config::Optimizer& optimizer, double rate,
                     optimizer.weight_decay,
                     clips ? optimizer.clip / norm : 1.0};
   const Range matrices{0, p.table.matrix_elements};
-  const Range norms{matrices.end, p.table.elements};
+  const Range vectors{matrices.end, p.table.elements};
   AdamwStep without_decay = s;
   without_decay.decay = 0;
   std::int64_t moment = 0;
   for (const Range& owned : p.owned) {
     const Range decaying = intersect(owned, matrices);
-    const Range others = intersect(owned, norms);
+    const Range others = intersect(owned, vectors);
     if (!decaying.empty()) update(p, decaying, moment, s);
     if (!others.empty()) update(p, others, moment + others.begin - owned.begin, without_decay);
     moment += owned.size();

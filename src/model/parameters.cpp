@@ -64,8 +64,8 @@ void for_owned_and_others(const Parameters<Real>& p, Range elements, Action acti
   if (!elements.empty()) action(elements, nullptr);
 }
 
-/// Initialises elements of a block: those of a matrix by their index in the whole, of a vector to
-/// ones.
+/// Initialises elements of a block: those of a matrix by their index in the whole, of a bias to
+/// zeros, of a norm to ones.
 /// @param elements  of the block
 /// @param to  where the first of them goes
 template <typename Real>
@@ -73,9 +73,10 @@ void initialise(const ParameterInfo& info, std::uint64_t seed, Range elements,
                 const Target<Real>& to) {
   using Sum = Accumulator<Real>;
   if (!info.is_matrix()) {
+    const Sum value = info.replicated ? 1 : 0;  // norms are, biases are not
     for_elements(
-        "initialise_ones", elements.size(),
-        KOKKOS_LAMBDA(const std::int64_t i) { to.set(i, Sum(1)); });
+        "initialise_vector", elements.size(),
+        KOKKOS_LAMBDA(const std::int64_t i) { to.set(i, value); });
     return;
   }
   const std::uint64_t stream = Hasher().add(info.name).value();

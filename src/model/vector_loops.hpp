@@ -11,6 +11,7 @@
 
 #include "cadenza/kernels/device.hpp"
 #include "cadenza/kernels/simd.hpp"
+#include "cadenza/model/shape/activations.hpp"
 
 namespace cadenza::model {
 
@@ -132,6 +133,32 @@ KOKKOS_INLINE_FUNCTION float exponential(float x) {
 }
 KOKKOS_INLINE_FUNCTION double exponential(double x) {
   return Kokkos::exp(x);
+}
+
+// --- Sums over rows, column by column: of blocks of rows, then over the blocks in their order ---
+
+/// Bounds the additions per column on a device, where columns are fewer than threads.
+inline constexpr std::int64_t kMostRowBlocks = 512;
+
+/// Rows of a block, by their number alone.
+inline std::int64_t block_rows(std::int64_t rows) {
+  if (!kDeviceIsCuda) return kNormBlockRows;
+  return std::max(kNormBlockRows, (rows + kMostRowBlocks - 1) / kMostRowBlocks);
+}
+
+/// Adds the sums of all blocks of `rows` rows, partials [blocks, width], to `to` [width].
+template <typename Sum>
+void add_row_blocks(const char* label, std::int64_t rows, std::int64_t width, const Sum* partials,
+                    Sum* to) {
+  const std::int64_t blocks = (rows + block_rows(rows) - 1) / block_rows(rows);
+  for_elements(
+      label, width, KOKKOS_LAMBDA(const std::int64_t c) {
+        double sum = 0;
+        for (std::int64_t block = 0; block < blocks; ++block) {
+          sum += static_cast<double>(partials[block * width + c]);
+        }
+        to[c] += static_cast<Sum>(sum);
+      });
 }
 
 // --- Sums whose number of items alone determines the blocks, added in block order ---

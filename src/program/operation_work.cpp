@@ -139,7 +139,8 @@ OperationWork OperationShapes::attention_inputs(const Instruction& instruction, 
   const double rotation = rows * keys_ * 2 * element_;
   const double empty_outputs = rows * (queries_ + heads_) * sum_;
   const double residual = instruction.recompute ? rows / sharers_ * width_ * 2 * stream_ : 0.0;
-  OperationWork work{{}, norm_bytes(rows) - residual + rotation + empty_outputs};
+  const double biases = model_.qkv_bias ? rows * joined().outputs * 2 * element_ : 0.0;
+  OperationWork work{{}, norm_bytes(rows) - residual + biases + rotation + empty_outputs};
   for (const Linear& linear : {query(), key(), key()}) {
     add_by_shard(
         rows, [&](double some) { return linear.forward(some); }, work);
@@ -149,7 +150,9 @@ OperationWork OperationShapes::attention_inputs(const Instruction& instruction, 
 
 OperationWork OperationShapes::attention_inputs_gradient(double rows) const {
   const Linear linear = joined();
-  OperationWork work{{}, rows * linear.outputs * (sum_ + element_) + norm_gradient_bytes(rows)};
+  const double biases = model_.qkv_bias ? rows * linear.outputs * element_ : 0.0;
+  OperationWork work{
+      {}, rows * linear.outputs * (sum_ + element_) + biases + norm_gradient_bytes(rows)};
   add_by_shard(
       rows, [&](double some) { return linear.input_gradient(some); }, work);
   work.products.push_back(linear.weight_gradient(rows));

@@ -112,10 +112,16 @@ def loss_sum(parameters, tokens, segments, positions, targets, model):
         def weight(name, layer=layer):
             return parameters[f"model.layers.{layer}.{name}.weight"]
 
+        def project(h, name, heads, layer=layer):
+            y = h @ weight(name).T
+            if model.get("qkv_bias"):
+                y = y + parameters[f"model.layers.{layer}.{name}.bias"]
+            return y.reshape(len(tokens), heads, -1)
+
         h = rms_norm(x, weight("input_layernorm"), eps)
-        q = (h @ weight("self_attn.q_proj").T).reshape(len(tokens), heads, -1)
-        k = (h @ weight("self_attn.k_proj").T).reshape(len(tokens), kv_heads, -1)
-        v = (h @ weight("self_attn.v_proj").T).reshape(len(tokens), kv_heads, -1)
+        q = project(h, "self_attn.q_proj", heads)
+        k = project(h, "self_attn.k_proj", kv_heads)
+        v = project(h, "self_attn.v_proj", kv_heads)
         o = attention(q, k, v, segments, positions, rope, kind_of(kind, layer))
         x = x + o.reshape(len(tokens), -1) @ weight("self_attn.o_proj").T
         h = rms_norm(x, weight("post_attention_layernorm"), eps)

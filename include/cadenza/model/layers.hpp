@@ -54,6 +54,16 @@ template <typename Real>
 void rms_norm_gradient(const NormInputs<Real>& in, const NormGradients<Real>& out,
                        std::int64_t rows, std::int64_t width);
 
+/// Adds a bias [C] to all rows of y [T, C].
+template <typename Real>
+void add_bias(const Real* bias, std::int64_t rows, std::int64_t width, Real* y);
+
+/// Adds the sum of the rows of dy [T, C] to dbias [C].
+/// @param partials  scratch of norm_partials() elements
+template <typename Real>
+void bias_gradient(const Real* dy, std::int64_t rows, std::int64_t width, Accumulator<Real>* dbias,
+                   Accumulator<Real>* partials);
+
 /// Computes out [T, F] = silu(gate) * up; gate_up [T, 2F] holds the gate of a row, then its up.
 template <typename Real>
 void swiglu(const Real* gate_up, std::int64_t rows, std::int64_t width, Real* out);

@@ -29,8 +29,9 @@ struct Parameters {
   Array<Sum> second_moment;
 };
 
-/// Allocates and initialises: matrices normal(0, 0.02), norms one. A value depends only on (seed,
-/// name, element's index in the whole parameter), so every layout starts from the same numbers.
+/// Allocates and initialises: matrices normal(0, 0.02), biases zero, norms one. A value depends
+/// only on (seed, name, element's index in the whole parameter), so every layout starts from the
+/// same numbers.
 /// @param owned  disjoint, in order: all_elements(), or this rank's share (ZeRO-1)
 /// @param gradients  whether there are any; not in an evaluation
 template <typename Real>

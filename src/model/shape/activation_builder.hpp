@@ -29,6 +29,7 @@ class ActivationBuilder {
         keeps_(recompute),
         rows_(capacity.rows),
         held_(capacity.rows / part.tensor_size),
+        biased_(model.qkv_bias),
         make_(make) {}
 
   All build() {
@@ -128,7 +129,9 @@ class ActivationBuilder {
       make_(work.parts, "parts", 2 * rows_ * shape_.width * bytes_of(capacity_.tensor_sums));
     }
     make_(work.hidden, "hidden", rows_ * std::max(shape_.ffn, shape_.joined()));
-    make_(work.norm_partials, "norm_partials", norm_partials(held_, shape_.width));
+    const std::int64_t of_biases = biased_ ? norm_partials(rows_, shape_.joined()) : 0;
+    make_(work.norm_partials, "norm_partials",
+          std::max(norm_partials(held_, shape_.width), of_biases));
   }
 
   void make_head(All& work) {
@@ -151,6 +154,7 @@ class ActivationBuilder {
   Capacity capacity_;
   Keeps keeps_;
   std::int64_t rows_, held_;
+  bool biased_;
   const Make& make_;
 };
 

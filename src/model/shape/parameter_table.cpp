@@ -25,10 +25,20 @@ class TableBuilder {
     (split == Split::rows ? info.rows : info.columns) = range.size();
     (split == Split::rows ? info.row_begin : info.column_begin) = range.begin;
     add(info);
-    table_.matrix_elements = table_.elements;
+    table_.matrix_elements = table_.sliced_elements = table_.elements;
     return info.offset;
   }
-  std::int64_t vector(const std::string& name, std::int64_t rows) {
+  /// Adds the bias of a matrix that is split by rows. @return offset
+  std::int64_t bias(const std::string& name, std::int64_t rows) {
+    const Range range = tensor_share(part_, rows);
+    const ParameterInfo info{name, range.size(), 0, table_.elements, range.begin, 0, rows,
+                             0,    false};
+    add(info);
+    table_.sliced_elements = table_.elements;
+    return info.offset;
+  }
+  /// Adds the weights of a norm. @return offset
+  std::int64_t norm(const std::string& name, std::int64_t rows) {
     const ParameterInfo info{name, rows, 0, table_.elements, 0, 0, rows, 0, true};
     add(info);
     return info.offset;
@@ -75,6 +85,17 @@ LayerOffsets add_matrices(TableBuilder& builder, const config::Model& model,
   return offsets;
 }
 
+/// Adds a layer's biases, neighbours as their matrices are: one sum makes their gradients.
+void add_biases(TableBuilder& builder, const config::Model& model, const std::string& prefix,
+                LayerOffsets& offsets) {
+  offsets.q_bias = offsets.k_bias = offsets.v_bias = -1;
+  if (!model.qkv_bias) return;
+  const std::int64_t keys = model.kv_heads * model.head_dim();
+  offsets.q_bias = builder.bias(prefix + "self_attn.q_proj.bias", model.query_width());
+  offsets.k_bias = builder.bias(prefix + "self_attn.k_proj.bias", keys);
+  offsets.v_bias = builder.bias(prefix + "self_attn.v_proj.bias", keys);
+}
+
 }  // namespace
 
 ParameterTable make_parameter_table(const config::Model& model, const ModelPart& part) {
@@ -94,11 +115,14 @@ ParameterTable make_parameter_table(const config::Model& model, const ModelPart&
                      : builder.matrix("lm_head.weight", model.vocab, width, Split::rows);
   }
   for (std::size_t layer = 0; layer < prefixes.size(); ++layer) {
-    LayerOffsets& offsets = table.layers[layer];
-    offsets.input_norm = builder.vector(prefixes[layer] + "input_layernorm.weight", width);
-    offsets.post_norm = builder.vector(prefixes[layer] + "post_attention_layernorm.weight", width);
+    add_biases(builder, model, prefixes[layer], table.layers[layer]);
   }
-  if (part.head) table.final_norm = builder.vector("model.norm.weight", width);
+  for (std::size_t layer = 0; layer < prefixes.size(); ++layer) {
+    LayerOffsets& offsets = table.layers[layer];
+    offsets.input_norm = builder.norm(prefixes[layer] + "input_layernorm.weight", width);
+    offsets.post_norm = builder.norm(prefixes[layer] + "post_attention_layernorm.weight", width);
+  }
+  if (part.head) table.final_norm = builder.norm("model.norm.weight", width);
   return table;
 }
 

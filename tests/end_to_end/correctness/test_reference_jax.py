@@ -19,6 +19,7 @@ CASES = {
     "tied, wide heads": {
         "model": {"tie_embeddings": True, "layers": 1, "kv_heads": 1, "head_dim": 10}
     },
+    "biases": {"model": {"qkv_bias": True, "tie_embeddings": True}},
     "options": {
         "model": {"kv_heads": 4, "d_model": 24, "norm_eps": 1e-3, "rope": {"theta": 50.0}},
         "data": {"max_document": 50},

@@ -214,6 +214,18 @@ TEST(Recipes, TorchtitanSaysWhatItLacks) {
               IsEmpty());
 }
 
+TEST(Recipes, SayWhatQwenHasBesideLlama) {
+  const std::vector<std::string> plain = {"parallel.tensor=1", "attention.placement=colocated"};
+  EXPECT_THAT(megatron_recipe(experiment(plain), kSequence, 4).text, Not(HasSubstr("qkv")));
+  std::vector<std::string> biased = plain;
+  biased.emplace_back("model.qkv_bias=true");
+  const Recipe megatron = megatron_recipe(experiment(biased), kSequence, 4);
+  EXPECT_THAT(megatron.text, HasSubstr(" --disable-bias-linear --add-qkv-bias"));
+  EXPECT_TRUE(names_in("megatron_arguments.txt").contains("add-qkv-bias"));
+  EXPECT_THAT(torchtitan_recipe(experiment(biased), kSequence).missing,
+              ElementsAre("biases of Q, K and V"));
+}
+
 TEST(Recipes, CadenzaRunsItsOwnProgram) {
   const std::vector<std::string> layout = {"parallel.tensor=1", "attention.placement=colocated",
                                            "cluster.software=megatron"};

@@ -77,6 +77,7 @@ class Draw {
     e.model.heads = group * e.model.kv_heads;
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
     e.model.own_head_dim = 2 * integer(0, 8);
+    e.model.qkv_bias = coin();
     const std::int64_t questions = integer(1, 16);
     e.data = {any<Source>(),
               {text(), text()},
@@ -216,6 +217,7 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.model.rope.scaling.mscale_all_dim, b.model.rope.scaling.mscale_all_dim);
   EXPECT_EQ(a.model.d_model, b.model.d_model);
   EXPECT_EQ(a.model.own_head_dim, b.model.own_head_dim);
+  EXPECT_EQ(a.model.qkv_bias, b.model.qkv_bias);
   EXPECT_EQ(a.model.tie_embeddings, b.model.tie_embeddings);
   EXPECT_EQ(a.data.source, b.data.source);
   EXPECT_EQ(a.data.path, b.data.path);

@@ -40,7 +40,7 @@ inline Vector strong_values(const config::Model& model, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Vector values = normal(table.elements, random, 0.4);
   // Norms around one; float keeps them as they are drawn.
-  for (auto i = static_cast<std::size_t>(table.matrix_elements); i < values.size(); ++i) {
+  for (auto i = static_cast<std::size_t>(table.sliced_elements); i < values.size(); ++i) {
     values[i] = static_cast<float>(1 + values[i]);
   }
   return values;

@@ -102,9 +102,9 @@ class Reference {
     const std::int64_t width = model_.d_model, kv = model_.kv_heads * model_.head_dim();
     const std::int64_t queries = model_.heads * model_.head_dim();
     const Vector normed = norm(x, prefix + "input_layernorm.weight");
-    AttentionInputs in{project(normed, prefix + "self_attn.q_proj.weight", width, queries),
-                       project(normed, prefix + "self_attn.k_proj.weight", width, kv),
-                       project(normed, prefix + "self_attn.v_proj.weight", width, kv)};
+    AttentionInputs in{attention_input(normed, prefix + "self_attn.q_proj", queries),
+                       attention_input(normed, prefix + "self_attn.k_proj", kv),
+                       attention_input(normed, prefix + "self_attn.v_proj", kv)};
     rotate(in.k, model_, size(model_.kv_heads), positions, 1);
     const Vector out = reference_attention(model_, positions, in);
     add(x, project(out, prefix + "self_attn.o_proj.weight", queries, width));
@@ -113,6 +113,14 @@ class Reference {
     const Vector up = project(middle, prefix + "mlp.up_proj.weight", width, model_.ffn);
     for (Size i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
     add(x, project(gate, prefix + "mlp.down_proj.weight", model_.ffn, width));
+  }
+
+  Vector attention_input(const Vector& normed, const std::string& name, std::int64_t out) const {
+    Vector y = project(normed, name + ".weight", model_.d_model, out);
+    if (!model_.qkv_bias) return y;
+    const double* bias = weight(name + ".bias");
+    for (Size i = 0; i < y.size(); ++i) y[i] += bias[i % size(out)];
+    return y;
   }
 
   Vector norm(const Vector& x, const std::string& name) const {

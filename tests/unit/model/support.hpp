@@ -146,8 +146,8 @@ inline double derivative(const std::function<double()>& f, double& x, double ste
   return (8 * near - far) / (12 * step);
 }
 
-/// Two layers, four query heads in two groups, of four or, tied, of six, more than the width has;
-/// odd widths elsewhere.
+/// Two layers, four query heads in two groups; odd widths elsewhere. Tied, also with what small
+/// Qwens have: heads of six, more than the width has, and biases.
 inline config::Model small_model(bool tied) {
   config::Model model;
   model.layers = 2;
@@ -158,7 +158,10 @@ inline config::Model small_model(bool tied) {
   model.vocab = 13;
   model.rope.theta = 10;
   model.tie_embeddings = tied;
-  if (tied) model.own_head_dim = 6;
+  if (tied) {
+    model.own_head_dim = 6;
+    model.qkv_bias = true;
+  }
   return model;
 }
 

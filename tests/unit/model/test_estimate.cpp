@@ -55,7 +55,7 @@ std::vector<Case> cases() {
         all.push_back({model, whole_model(model), capacity, recompute});
       }
     }
-    config::Model divisible = test::small_model(false);
+    config::Model divisible = test::small_model(true);
     divisible.ffn = 12;
     all.push_back({divisible, piece_of(divisible), {6, 2}, recompute});
     ModelPart last = piece_of(divisible);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <cmath>
 
 #include "unit/model/support.hpp"
 
@@ -114,6 +115,45 @@ TEST(FlatArrays, AreClearedCopiedAndAdded) {
     EXPECT_EQ(download_double(to), a);
     clear(to.data(), count);
     EXPECT_THAT(download_double(to), ::testing::Each(0.0));
+  }
+}
+
+TEST(Bias, IsAddedToAllRows) {
+  std::mt19937_64 random(12);
+  for (const Shape shape : kShapes) {
+    const Vector y = normal(shape.rows * shape.width, random), bias = normal(shape.width, random);
+    const auto rows = upload_as<double>(y), added = upload_as<double>(bias);
+    add_bias<double>(added.data(), shape.rows, shape.width, rows.data());
+    Vector expected = y;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      expected[i] += bias[i % static_cast<std::size_t>(shape.width)];
+    }
+    EXPECT_EQ(download_double(rows), expected);
+  }
+}
+
+/// Blocks of 32 rows are summed in float, their sums in double, one after another.
+TEST(Bias, GradientsAreSumsOfRowsAddedToWhatIsThere) {
+  std::mt19937_64 random(13);
+  for (const Shape shape : kShapes) {
+    const Vector dy = test::rounded_to<bfloat16>(normal(shape.rows * shape.width, random));
+    const Vector start = normal(shape.width, random);
+    const auto rows = upload_as<bfloat16>(dy);
+    const auto sums = upload_as<float>(start);
+    const Array<float> partials("partials",
+                                static_cast<std::size_t>(norm_partials(shape.rows, shape.width)));
+    bias_gradient<bfloat16>(rows.data(), shape.rows, shape.width, sums.data(), partials.data());
+    const Vector got = download_double(sums);
+    Vector expected = start, terms(start.size(), 0.0);
+    for (std::size_t i = 0; i < dy.size(); ++i) {
+      const std::size_t c = i % static_cast<std::size_t>(shape.width);
+      expected[c] += dy[i];
+      terms[c] += std::abs(dy[i]);
+    }
+    for (std::size_t c = 0; c < got.size(); ++c) {
+      EXPECT_NEAR(got[c], expected[c],
+                  test::kRounding<float> * (32 * terms[c] + 2 * std::abs(expected[c])));
+    }
   }
 }
 

@@ -22,8 +22,9 @@ using test::run_layout;
 using test::Vector;
 
 /// Six layers, four heads, a vocabulary that does not divide.
-config::Model divisible_model(std::int64_t kv_heads) {
-  config::Model model = test::small_model(false);
+config::Model divisible_model(std::int64_t kv_heads, bool qwen = false) {
+  config::Model model = test::small_model(qwen);
+  model.tie_embeddings = false;
   model.layers = 6;
   model.kv_heads = kv_heads;
   model.ffn = 12;
@@ -72,11 +73,11 @@ struct Pipeline {
   std::int64_t stages, chunks;
 };
 
-class Pieces : public ::testing::TestWithParam<std::tuple<int, Pipeline>> {};
+class Pieces : public ::testing::TestWithParam<std::tuple<int, Pipeline, bool>> {};
 
 TEST_P(Pieces, EqualTheWhole) {
-  const auto [tensor, pipeline] = GetParam();
-  const config::Model model = divisible_model(tensor == 4 ? 4 : 2);
+  const auto [tensor, pipeline, qwen] = GetParam();
+  const config::Model model = divisible_model(tensor == 4 ? 4 : 2, qwen);
   const Vector values = test::strong_values(model, 5);
   const LayoutResult whole = run_layout<double>(model, values, batches(6), {});
   for (const Recompute recompute : test::kRecompute) {
@@ -91,8 +92,8 @@ TEST_P(Pieces, EqualTheWhole) {
 }
 
 TEST_P(Pieces, RecomputedIsKeptBitByBit) {
-  const auto [tensor, pipeline] = GetParam();
-  const config::Model model = divisible_model(4);
+  const auto [tensor, pipeline, qwen] = GetParam();
+  const config::Model model = divisible_model(4, qwen);
   const Vector values = test::strong_values(model, 7);
   Layout layout{pipeline.stages, pipeline.chunks, tensor};
   const LayoutResult kept = run_layout<float>(model, values, batches(8), layout);
@@ -107,9 +108,9 @@ TEST_P(Pieces, RecomputedIsKeptBitByBit) {
 }
 
 std::string case_name(const ::testing::TestParamInfo<Pieces::ParamType>& info) {
-  const auto [tensor, pipeline] = info.param;
+  const auto [tensor, pipeline, qwen] = info.param;
   return "Tensor" + std::to_string(tensor) + "Stages" + std::to_string(pipeline.stages) + "Chunks" +
-         std::to_string(pipeline.chunks);
+         std::to_string(pipeline.chunks) + (qwen ? "Qwen" : "");
 }
 
 /// All that can differ, or with sanitizers what each line of code needs.
@@ -122,7 +123,7 @@ std::vector<Pipeline> pipelines() {
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, Pieces,
                          ::testing::Combine(::testing::ValuesIn(tensor_sizes()),
-                                            ::testing::ValuesIn(pipelines())),
+                                            ::testing::ValuesIn(pipelines()), ::testing::Bool()),
                          case_name);
 
 /// Embedding and head are one matrix, which gets gradients of both.
@@ -254,7 +255,7 @@ TEST(Layouts, Bfloat16FollowsDouble) {
 
 /// Without their sum over the tensor group, norms see the gradient of their own rows alone.
 TEST(Layouts, GradientsOfNormsNeedTheirReduction) {
-  const config::Model model = divisible_model(2);
+  const config::Model model = divisible_model(2, true);
   const Vector values = test::strong_values(model, 17);
   const LayoutResult whole = run_layout<double>(model, values, batches(18), {});
   Layout layout{1, 1, 2};

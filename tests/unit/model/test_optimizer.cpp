@@ -57,7 +57,7 @@ void expect_reference_updates() {
   std::mt19937_64 random(1);
   MemoryLedger ledger;
   const config::Optimizer optimizer = options();
-  Parameters<Real> parameters = test::whole_parameters<Real>(test::small_model(false), 5, ledger);
+  Parameters<Real> parameters = test::whole_parameters<Real>(test::small_model(true), 5, ledger);
   const auto count = static_cast<std::size_t>(parameters.table.elements);
   std::vector<Scalar> expected(count);
   const Vector start = test::download_double(test::masters(parameters));
@@ -206,7 +206,7 @@ TEST(GradientNorm, CountsWhatATensorGroupRepeatsOnce) {
     double squares = 0, expected = 0;
     for (int rank = 0; rank < size; ++rank) {
       MemoryLedger ledger;
-      config::Model model = test::small_model(false);
+      config::Model model = test::small_model(true);
       model.ffn = 12;
       ModelPart part = whole_model(model);
       part.tensor_rank = rank;
@@ -217,7 +217,7 @@ TEST(GradientNorm, CountsWhatATensorGroupRepeatsOnce) {
       test::write_rows(gradient, parameters.gradients.data());
       squares += squared_gradient_norm(parameters);
       const std::int64_t counted =
-          rank == 0 ? parameters.table.elements : parameters.table.matrix_elements;
+          rank == 0 ? parameters.table.elements : parameters.table.sliced_elements;
       const double norm = norm_of({gradient.begin(), gradient.begin() + counted});
       expected += norm * norm;
     }

@@ -18,7 +18,8 @@ namespace {
 using test::small_model;
 using test::Vector;
 
-/// Names and shapes of Hugging Face's LlamaForCausalLM for this model, state_dict() as it prints.
+/// Names and shapes of Hugging Face's LlamaForCausalLM for this model, state_dict() as it prints;
+/// tied, of Qwen2ForCausalLM.
 std::map<std::string, std::pair<std::int64_t, std::int64_t>> expected_shapes(bool tied) {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> shapes = {
       {"model.embed_tokens.weight", {13, 16}}, {"model.norm.weight", {16, 0}}};
@@ -28,6 +29,11 @@ std::map<std::string, std::pair<std::int64_t, std::int64_t>> expected_shapes(boo
     shapes[layer + "self_attn.k_proj.weight"] = {keys, 16};
     shapes[layer + "self_attn.v_proj.weight"] = {keys, 16};
     shapes[layer + "self_attn.o_proj.weight"] = {16, queries};
+    if (tied) {
+      shapes[layer + "self_attn.q_proj.bias"] = {queries, 0};
+      shapes[layer + "self_attn.k_proj.bias"] = {keys, 0};
+      shapes[layer + "self_attn.v_proj.bias"] = {keys, 0};
+    }
     shapes[layer + "mlp.gate_proj.weight"] = {11, 16};
     shapes[layer + "mlp.up_proj.weight"] = {11, 16};
     shapes[layer + "mlp.down_proj.weight"] = {16, 11};
@@ -62,6 +68,7 @@ TEST(ParameterTable, EntriesFillTheArraysMatricesFirst) {
       EXPECT_EQ(info.offset, next) << info.name;
       next += info.count();
       EXPECT_EQ(info.is_matrix(), next <= table.matrix_elements) << info.name;
+      EXPECT_EQ(info.replicated, next > table.sliced_elements) << info.name;
     }
     EXPECT_EQ(next, table.elements);
   }
@@ -89,6 +96,9 @@ TEST(ParameterTable, OffsetsPointAtTheirNames) {
       EXPECT_EQ(offsets.gate, at(prefix + "mlp.gate_proj.weight"));
       EXPECT_EQ(offsets.up, at(prefix + "mlp.up_proj.weight"));
       EXPECT_EQ(offsets.down, at(prefix + "mlp.down_proj.weight"));
+      EXPECT_EQ(offsets.q_bias, tied ? at(prefix + "self_attn.q_proj.bias") : -1);
+      EXPECT_EQ(offsets.k_bias, tied ? at(prefix + "self_attn.k_proj.bias") : -1);
+      EXPECT_EQ(offsets.v_bias, tied ? at(prefix + "self_attn.v_proj.bias") : -1);
     }
   }
 }
@@ -181,24 +191,31 @@ TEST(Parameters, AShareHasMastersOfItsElementsAlone) {
   EXPECT_EQ(test::download_double(share.masters), test::owned_of(others, owned));
 }
 
-/// Products read Q, K and V as one matrix, and gate and up as another.
+/// Products read Q, K and V as one matrix, and gate and up as another; sums their biases as one.
 TEST(ParameterTable, MatricesThatAreReadTogetherAreNeighbours) {
-  const config::Model model = small_model(false);
+  const config::Model model = small_model(true);
   for (const LayerOffsets& layer : test::whole_table(model).layers) {
-    EXPECT_EQ(layer.k, layer.q + 16 * 16);
-    EXPECT_EQ(layer.v, layer.k + 8 * 16);
+    EXPECT_EQ(layer.k, layer.q + 24 * 16);
+    EXPECT_EQ(layer.v, layer.k + 12 * 16);
     EXPECT_EQ(layer.up, layer.gate + 11 * 16);
+    EXPECT_EQ(layer.k_bias, layer.q_bias + 24);
+    EXPECT_EQ(layer.v_bias, layer.k_bias + 12);
   }
 }
 
-TEST(Parameters, MatricesAreNormalAndNormsOne) {
+TEST(Parameters, MatricesAreNormalBiasesZeroAndNormsOne) {
   config::Model model = small_model(false);
+  model.qkv_bias = true;
   model.d_model = 64;
   model.vocab = 1000;
   model.ffn = 300;
   for (const auto& [name, values] : values_by_name<float>(model, 11)) {
     if (name.find("norm") != name.npos) {
       EXPECT_THAT(values, ::testing::Each(1.0)) << name;
+      continue;
+    }
+    if (name.ends_with(".bias")) {
+      EXPECT_THAT(values, ::testing::Each(0.0)) << name;
       continue;
     }
     const auto count = static_cast<double>(values.size());
@@ -245,6 +262,7 @@ config::Model quarterable_model() {
   model.layers = 4;
   model.kv_heads = 4;
   model.ffn = 12;
+  model.qkv_bias = true;
   return model;
 }
 

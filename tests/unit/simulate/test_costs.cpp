@@ -363,6 +363,24 @@ TEST(Operations, ReadAndWriteAtTheRateOfTheirPass) {
   EXPECT_EQ(costs_of(machine).unpack(1000, Copied::streams), 2e-5);
 }
 
+/// Seconds at 1 byte per second that a key of the model adds to attention_inputs of 128 rows.
+double bytes_added(bool config::Model::*key, Pass pass) {
+  Machine machine;
+  machine.products.flops_per_second = 1e300;
+  machine.element_wise.bytes_per_second = 1;
+  config::Experiment e = experiment();
+  const program::Instruction inputs = step(Operation::attention_inputs, pass);
+  const double plain = costs_of(machine, e).compute(inputs, 0, 128);
+  e.model.*key = true;
+  return costs_of(machine, e).compute(inputs, 0, 128) - plain;
+}
+
+/// On one of two tensor ranks: Q of 32 columns, K and V of 16, of 4 bytes.
+TEST(Operations, ReadAndWriteWhatBiasesAreAddedTo) {
+  EXPECT_NEAR(bytes_added(&config::Model::qkv_bias, Pass::forward), 128 * 64 * 2 * 4, 1e-6);
+  EXPECT_NEAR(bytes_added(&config::Model::qkv_bias, Pass::backward), 128 * 64 * 4, 1e-6);
+}
+
 TEST(Operations, UpdateOwnedParametersOnly) {
   config::Experiment e = experiment();
   Machine machine;

@@ -85,7 +85,7 @@ struct ActivationArrays {
   Array<Real> gathered;      ///< [R, C]; empty without a tensor group
   Array<std::byte> parts;    ///< [2, R, C]; empty without a tensor group
   Array<Real> hidden;        ///< [R, F] and [R, (H + 2 G) D]
-  Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient
+  Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient and bias_gradient
   // Scratch of the loss; empty if the part has no head.
   Array<Sum> rstd_last;         ///< [r]
   std::int64_t logit_rows = 0;  ///< rows whose logits are computed at a time
@@ -95,11 +95,11 @@ struct ActivationArrays {
   Array<Sum> losses;            ///< [2, R], see RowLosses
 };
 
-/// Smallest number of rows of a block of rms_norm_gradient: their contributions to the weight's
-/// gradient are added in Real's accumulator, the blocks' sums in double.
+/// Smallest number of rows of a block of rms_norm_gradient and bias_gradient: their contributions
+/// to the parameter's gradient are added in Real's accumulator, the blocks' sums in double.
 inline constexpr std::int64_t kNormBlockRows = 32;
-/// Returns the size of rms_norm_gradient's scratch in elements: it sums over blocks of rows that do
-/// not depend on the number of threads, so neither does the result.
+/// Returns the size of their scratch in elements: they sum over blocks of rows that do not depend
+/// on the number of threads, so neither does the result.
 std::int64_t norm_partials(std::int64_t rows, std::int64_t width);
 
 /// Bytes that Llama allocates, including tokens, positions and targets.

@@ -24,7 +24,7 @@ struct ParameterInfo {
   std::int64_t column_begin = 0;
   std::int64_t whole_rows = 0;
   std::int64_t whole_columns = 0;  ///< 0: a vector
-  bool replicated = false;  ///< every rank of a tensor group has the whole parameter: vectors
+  bool replicated = false;         ///< every rank of a tensor group has the whole parameter: norms
   bool is_matrix() const { return columns > 0; }
   std::int64_t count() const { return is_matrix() ? rows * columns : rows; }
   std::int64_t whole_count() const { return is_matrix() ? whole_rows * whole_columns : whole_rows; }
@@ -33,17 +33,20 @@ struct ParameterInfo {
 /// Offsets of a layer's parameters in the flat arrays.
 struct LayerOffsets {
   std::int64_t input_norm, q, k, v, o, post_norm, gate, up, down;
-  Range matrices;  ///< all but the norms
+  std::int64_t q_bias, k_bias, v_bias;  ///< neighbours in this order; -1: the model has none
+  Range matrices;                       ///< all but the biases and norms
 };
 
-/// Layout of the flat arrays. Matrices come first, so that weight decay is one range.
+/// Layout of the flat arrays: matrices, biases, norms. So weight decay is one range, and what a
+/// tensor group divides is one.
 struct ParameterTable {
   std::vector<ParameterInfo> entries;
   std::vector<LayerOffsets> layers;  ///< local layers, counted through all chunks
   std::int64_t embedding = -1;       ///< -1: not in this part
   std::int64_t final_norm = -1;      ///< -1: not in this part
   std::int64_t head = -1;            ///< equals embedding when tied; -1: not in this part
-  std::int64_t matrix_elements = 0;  ///< elements [0, matrix_elements) decay; norms follow
+  std::int64_t matrix_elements = 0;  ///< elements [0, matrix_elements) decay
+  std::int64_t sliced_elements = 0;  ///< after them, every rank of a tensor group has the same
   std::int64_t elements = 0;
   int tensor_rank = 0;
 };
