@@ -40,6 +40,8 @@ constexpr Given kRopeGiven[] = {
     {"beta_slow", "rope.scaling.beta_slow"},
     {"mscale", "rope.scaling.mscale"},
     {"mscale_all_dim", "rope.scaling.mscale_all_dim"},
+    {"attention_factor", "rope.scaling.attention_factor"},
+    {"truncate", "rope.scaling.truncate"},
     {"low_freq_factor", "rope.scaling.low_frequency"},
     {"high_freq_factor", "rope.scaling.high_frequency"}};
 
@@ -67,8 +69,6 @@ const std::vector<Fixed> kFixed = {
     {"moe_intermediate_size", {}, "Cadenza has no experts"}};
 
 const std::vector<Fixed> kRopeFixed = {
-    {"attention_factor", {}, "it follows from factor, mscale and mscale_all_dim"},
-    {"truncate", {"true"}, "Cadenza rounds the numbers of yarn's pairs"},
     {"partial_rotary_factor", {"1.0", "1"}, "Cadenza rotates whole heads"}};
 
 /// Keys that change neither shapes nor what is computed; docs/experiment.md lists them.

@@ -91,6 +91,8 @@ void describe(Visitor& visit, RopeScaling& scaling) {
   visit.key("mscale_all_dim", scaling.mscale_all_dim, Numbers{0.0, 1e6});
   visit.key("low_frequency", scaling.low_frequency, kRotations);
   visit.key("high_frequency", scaling.high_frequency, kRotations);
+  visit.key("attention_factor", scaling.attention_factor, Numbers{0.0, 1e6});
+  visit.key("truncate", scaling.truncate);
 }
 
 template <typename Visitor>

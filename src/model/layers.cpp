@@ -186,9 +186,14 @@ double pair_of(const config::Rope& rope, int head_dim, double turns) {
 /// Returns the weight of interpolation (f / factor) for pair d: 0 below the pair of beta_fast, 1
 /// above that of beta_slow.
 double yarn_ramp(const config::Rope& rope, int head_dim, double d) {
-  const double low = std::max(0.0, std::floor(pair_of(rope, head_dim, rope.scaling.beta_fast)));
-  double high =
-      std::min(head_dim - 1.0, std::ceil(pair_of(rope, head_dim, rope.scaling.beta_slow)));
+  double low = pair_of(rope, head_dim, rope.scaling.beta_fast);
+  double high = pair_of(rope, head_dim, rope.scaling.beta_slow);
+  if (rope.scaling.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(0.0, low);
+  high = std::min(head_dim - 1.0, high);
   if (low == high) high += 0.001;
   return std::clamp((d - low) / (high - low), 0.0, 1.0);
 }
@@ -221,9 +226,11 @@ double mscale(double factor, double weight) {
   return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
 }
 
-/// Returns the factor of both Q and K, so scores grow by its square. As in Megatron-LM.
+/// Returns the factor of both Q and K, so scores grow by its square. As in Megatron-LM and, with
+/// attention_factor, in Hugging Face's transformers.
 double concentration(const RopeScaling& s) {
   if (s.kind != RopeScalingKind::yarn) return 1;
+  if (s.attention_factor > 0) return s.attention_factor;
   if (s.mscale == 0) return mscale(s.factor, 1);
   return mscale(s.factor, s.mscale) / mscale(s.factor, s.mscale_all_dim);
 }

@@ -37,9 +37,12 @@ def frequencies(head_dim, rope):
             np.log(scaling["original_context"] / (2 * np.pi * n)) / np.log(theta) * half
             for n in (32, 1)
         )
-        low, high = max(np.floor(fast), 0), min(np.ceil(slow), head_dim - 1)
+        if scaling.get("truncate", True):
+            fast, slow = np.floor(fast), np.ceil(slow)
+        low, high = max(fast, 0), min(slow, head_dim - 1)
         share = np.clip((np.arange(half) - low) / (high - low), 0, 1)
-        return f / factor * share + f * (1 - share), 0.1 * np.log(factor) + 1
+        magnitude = scaling.get("attention_factor", 0) or 0.1 * np.log(factor) + 1
+        return f / factor * share + f * (1 - share), magnitude
     return f, 1.0
 
 

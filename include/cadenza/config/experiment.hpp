@@ -31,6 +31,8 @@ struct RopeScaling {
   double mscale_all_dim = 0;          ///< yarn; 0: not given
   double low_frequency = 1;           ///< llama3: like beta_slow
   double high_frequency = 4;          ///< llama3: like beta_fast
+  double attention_factor = 0;        ///< yarn: the concentration factor; 0: not given
+  bool truncate = true;               ///< yarn: the ramp begins and ends at whole pairs
 };
 
 struct Rope {

@@ -190,8 +190,9 @@ double sum_of_squares(const Sum* values, std::int64_t count);
 /// Returns f_d = theta^(-2 d / head_dim) for pairs d in [0, head_dim / 2), scaled by rope.scaling:
 /// - linear: f_d / factor (position interpolation, arXiv 2306.15595);
 /// - yarn: f_d / factor if a pair turns less than beta_slow times within original_context tokens,
-///   f_d if it turns more than beta_fast times, a ramp over d between them; rotated vectors grow by
-///   the concentration factor (YaRN, arXiv 2309.00071);
+///   f_d if it turns more than beta_fast times, a ramp over d between them, which begins and ends
+///   at whole pairs unless `truncate` is false; rotated vectors grow by the concentration factor
+///   (YaRN, arXiv 2309.00071);
 /// - llama3: f_d / factor below low_frequency turns, f_d above high_frequency, smooth over the
 ///   number of turns between them (arXiv 2407.21783, section 3.4, as in its code).
 attention::RotaryFrequencies rotary_frequencies(const config::Rope& rope, int head_dim);

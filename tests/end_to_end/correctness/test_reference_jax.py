@@ -50,6 +50,20 @@ CASES = {
             "rope": {"scaling": {"kind": "yarn", "factor": 4.0, "original_context": 500}},
         },
     },
+    "yarn between pairs": {
+        "model": {
+            "rope": {
+                "theta": 500.0,
+                "scaling": {
+                    "kind": "yarn",
+                    "factor": 4.0,
+                    "original_context": 500,
+                    "truncate": False,
+                    "attention_factor": 1.2,
+                },
+            }
+        },
+    },
 }
 
 

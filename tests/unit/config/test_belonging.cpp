@@ -55,6 +55,8 @@ const std::vector<Ignored>& ignored() {
        rope("llama3")},
       {"model.rope.scaling.beta_fast=30", {}, "model.rope.scaling.kind = none", rope("yarn")},
       {"model.rope.scaling.beta_slow=2", {}, "model.rope.scaling.kind = none", rope("yarn")},
+      {"model.rope.scaling.attention_factor=2", {}, "scaling.kind = none", rope("yarn")},
+      {"model.rope.scaling.truncate=false", rope("llama3"), "scaling.kind = llama3", rope("yarn")},
       {"model.rope.scaling.low_frequency=2", {}, "scaling.kind = none", rope("llama3")},
       {"model.rope.scaling.high_frequency=8", {}, "scaling.kind = none", rope("llama3")},
       {"data.dtype=uint32",

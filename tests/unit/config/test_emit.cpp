@@ -111,7 +111,9 @@ class Draw {
                             1 + unit(),
                             1 + unit(),
                             unit() + 0.5,
-                            2 + unit()};
+                            2 + unit(),
+                            unit(),
+                            coin()};
     e.attention.kind = any<AttentionKind>();
     if (e.attention.kind == AttentionKind::window) {
       e.attention.window = integer(1, 99);
@@ -215,6 +217,8 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.model.rope.scaling.kind, b.model.rope.scaling.kind);
   EXPECT_EQ(a.model.rope.scaling.factor, b.model.rope.scaling.factor);
   EXPECT_EQ(a.model.rope.scaling.mscale_all_dim, b.model.rope.scaling.mscale_all_dim);
+  EXPECT_EQ(a.model.rope.scaling.attention_factor, b.model.rope.scaling.attention_factor);
+  EXPECT_EQ(a.model.rope.scaling.truncate, b.model.rope.scaling.truncate);
   EXPECT_EQ(a.model.d_model, b.model.d_model);
   EXPECT_EQ(a.model.own_head_dim, b.model.own_head_dim);
   EXPECT_EQ(a.model.qkv_bias, b.model.qkv_bias);

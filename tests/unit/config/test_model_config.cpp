@@ -175,6 +175,32 @@ TEST(ModelConfig, AnotherKindOfScalingDoesNotGetItsNumbers) {
   EXPECT_EQ(experiment_with(kLlama, linear).model.rope.scaling.factor, 2);
 }
 
+TEST(ModelConfig, YarnHasWhatTransformersReads) {
+  const auto scaling = [](const std::string& more) {
+    return experiment_with(llama_with(R"("high_freq_factor": 8.0,
+    "low_freq_factor": 2.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3")",
+                                      R"("original_max_position_embeddings": 4096,
+    "rope_type": "yarn")" + more))
+        .model.rope.scaling;
+  };
+  const RopeScaling plain = scaling("");
+  EXPECT_EQ(plain.kind, RopeScalingKind::yarn);
+  EXPECT_TRUE(plain.truncate);
+  EXPECT_EQ(plain.attention_factor, 0);
+  EXPECT_EQ(plain.beta_fast, 32);
+  const RopeScaling oss =
+      scaling(R"(, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false, "attention_factor": null)");
+  EXPECT_FALSE(oss.truncate);
+  EXPECT_EQ(oss.original_context, 4096);
+  const RopeScaling given =
+      scaling(R"(, "attention_factor": 1.25, "mscale": 0.5, "mscale_all_dim": 0.75)");
+  EXPECT_EQ(given.attention_factor, 1.25);
+  EXPECT_EQ(given.mscale, 0.5);
+  EXPECT_EQ(given.mscale_all_dim, 0.75);
+}
+
 TEST(ModelConfig, ComesFromSettingsAndSweepsToo) {
   const auto read = [](const std::string& path, const std::string&) {
     return path == "wide.json"
@@ -273,7 +299,7 @@ TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
       {"\"llama3\"", {"\"longrope\"", "m.json:25: model.rope.scaling.kind: found \"longrope\""}},
       {"\"factor\"", {"\"long_factor\"", "m.json:21: rope_scaling.long_factor: found a key"}},
       {"\"factor\": 32.0",
-       {"\"truncate\": false", "m.json:21: rope_scaling.truncate: found false"}},
+       {"\"truncate\": 0.5", "m.json:21: model.rope.scaling.truncate: found 0.5; valid: true"}},
       {"\"model_type\": \"llama\",", {"", "m.json:1: model_type: found nothing; valid: llama or"}}};
   for (const auto& [from, to] : changes) {
     EXPECT_THAT(refusal(llama_with(from, to.key)), StartsWith(to.message));

@@ -42,31 +42,44 @@ TEST(Rotary, LinearScalingStretchesPositions) {
   EXPECT_EQ(all.magnitude, 1.0);
 }
 
-// Llama 3.1: theta 500000, factor 8 of 8192 tokens, heads of 128. A pair of wavelength up to
-// 8192 / 4 stays, one of 8192 and more is divided by 8.
-TEST(Rotary, Llama3KeepsFastPairsAndDividesSlowOnes) {
-  const Rope rope = scaled(RopeScalingKind::llama3, 500000, 8, 8192);
-  const auto plain = rotary_frequencies(scaled(RopeScalingKind::none, 500000, 1, 0), 128).of_pair;
-  const auto all = rotary_frequencies(rope, 128).of_pair;
-  int kept = 0, divided = 0;
+/// How many pairs stay, are ramped, are divided by the factor.
+struct Pairs {
+  int kept = 0, ramped = 0, divided = 0;
+  friend bool operator==(const Pairs&, const Pairs&) = default;
+};
+
+/// A Llama of theta 500000, trained on 8192 tokens: a pair of wavelength up to 8192 / 4 stays, one
+/// of 8192 and more is divided by the factor.
+Pairs llama3_pairs(double factor, int head_dim) {
+  const Rope rope = scaled(RopeScalingKind::llama3, 500000, factor, 8192);
+  const Rope none = scaled(RopeScalingKind::none, 500000, 1, 0);
+  const auto plain = rotary_frequencies(none, head_dim).of_pair;
+  const auto all = rotary_frequencies(rope, head_dim).of_pair;
+  Pairs pairs;
   for (std::size_t d = 0; d < plain.size(); ++d) {
     const double wavelength = 2 * M_PI / plain[d];
     if (wavelength < 2048) {
       EXPECT_DOUBLE_EQ(all[d], plain[d]);
-      ++kept;
+      ++pairs.kept;
     } else if (wavelength > 8192) {
-      EXPECT_DOUBLE_EQ(8 * all[d], plain[d]);
-      ++divided;
+      EXPECT_DOUBLE_EQ(factor * all[d], plain[d]);
+      ++pairs.divided;
     } else {
       const double smooth = (8192 / wavelength - 1) / 3;
-      EXPECT_NEAR(all[d], (1 - smooth) * plain[d] / 8 + smooth * plain[d], 1e-15);
+      EXPECT_NEAR(all[d], (1 - smooth) * plain[d] / factor + smooth * plain[d], 1e-15);
+      ++pairs.ramped;
     }
     if (d > 0) {
       EXPECT_LT(all[d], all[d - 1]);
     }
   }
-  EXPECT_EQ(kept, 29);
-  EXPECT_EQ(divided, 29);
+  return pairs;
+}
+
+TEST(Rotary, Llama3KeepsFastPairsAndDividesSlowOnes) {
+  EXPECT_EQ(llama3_pairs(8, 128), (Pairs{29, 6, 29})) << "Llama 3.1";
+  EXPECT_EQ(llama3_pairs(32, 64), (Pairs{15, 3, 14})) << "Llama 3.2 1B";
+  EXPECT_EQ(llama3_pairs(32, 128), (Pairs{29, 6, 29})) << "Llama 3.2 3B";
 }
 
 // Theta 10000, heads of 128, 4096 tokens: pairs up to 20 turn more than 32 times, pairs from 46 on
@@ -80,6 +93,27 @@ TEST(Rotary, YarnRampsOverPairs) {
     EXPECT_NEAR(all.of_pair[d], plain[d] * (share / 16 + 1 - share), 1e-15) << d;
   }
   EXPECT_NEAR(all.magnitude, 0.1 * std::log(16.0) + 1, 1e-15);
+}
+
+// GPT-OSS: theta 150000, heads of 64, factor 32 of 4096 tokens, a ramp that is not rounded. Its
+// corners are where the line through two shares on it is 0 and 1.
+TEST(Rotary, YarnsRampOfGptOssBeginsAndEndsBetweenPairs) {
+  Rope rope = scaled(RopeScalingKind::yarn, 150000, 32, 4096);
+  const auto plain = rotary_frequencies(scaled(RopeScalingKind::none, 150000, 1, 0), 64).of_pair;
+  const auto corners = [&] {
+    const auto all = rotary_frequencies(rope, 64).of_pair;
+    const auto share = [&](std::size_t d) { return (1 - all[d] / plain[d]) / (1 - 1.0 / 32); };
+    EXPECT_NEAR(share(8), 0, 1e-15);
+    EXPECT_NEAR(share(18), 1, 1e-15);
+    const double slope = (share(17) - share(9)) / 8;
+    return std::pair(9 - share(9) / slope, 17 + (1 - share(17)) / slope);
+  };
+  EXPECT_NEAR(corners().first, 8, 1e-12);
+  EXPECT_NEAR(corners().second, 18, 1e-12);
+  rope.scaling.truncate = false;
+  EXPECT_NEAR(corners().first, 8.0928, 5e-5);
+  EXPECT_NEAR(corners().second, 17.3980, 5e-5);
+  EXPECT_NEAR(rotary_frequencies(rope, 64).magnitude, 1.3465735902799727, 1e-15);
 }
 
 // Shares of f / factor that Hugging Face's _compute_yarn_parameters gives heads of 16, by pair.
@@ -120,6 +154,7 @@ TEST(Rotary, YarnsFrequenciesAreFinite) {
            {std::pair(1e-6, 2e-6), {1.0, 32.0}, {1e-6, 1e6}, {9e5, 1e6}}) {
         for (const double mscale : {0.0, 1e-300, 1e6}) {
           Rope rope = scaled(RopeScalingKind::yarn, theta, 1e6, context);
+          rope.scaling.truncate = mscale > 0;
           rope.scaling.beta_slow = slow;
           rope.scaling.beta_fast = fast;
           rope.scaling.mscale = rope.scaling.mscale_all_dim = mscale;
@@ -142,6 +177,19 @@ TEST(Rotary, YarnsMscaleIsAQuotient) {
   EXPECT_NEAR(rotary_frequencies(rope, 64).magnitude,
               (0.1 * std::log(40.0) + 1) / (0.0707 * std::log(40.0) + 1), 1e-15);
   rope.scaling.factor = 1;
+  EXPECT_EQ(rotary_frequencies(rope, 64).magnitude, 1.0);
+}
+
+TEST(Rotary, YarnsAttentionFactorOverrides) {
+  Rope rope = scaled(RopeScalingKind::yarn, 10000, 40, 4096);
+  const auto before = rotary_frequencies(rope, 64).of_pair;
+  rope.scaling.attention_factor = 1.25;
+  EXPECT_EQ(rotary_frequencies(rope, 64).magnitude, 1.25);
+  rope.scaling.mscale = 1;
+  rope.scaling.mscale_all_dim = 0.5;
+  EXPECT_EQ(rotary_frequencies(rope, 64).magnitude, 1.25);
+  EXPECT_EQ(rotary_frequencies(rope, 64).of_pair, before);
+  rope.scaling.kind = RopeScalingKind::linear;
   EXPECT_EQ(rotary_frequencies(rope, 64).magnitude, 1.0);
 }
 
