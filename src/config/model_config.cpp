@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of config.json are those of LlamaConfig and MistralConfig in Hugging Face's transformers
-// (huggingface.co/docs/transformers, model_doc/llama and model_doc/mistral).
+// The keys of config.json are those of LlamaConfig, MistralConfig and Qwen2Config in Hugging Face's
+// transformers (huggingface.co/docs/transformers, model_doc/llama and so on).
 #include "config/named_files.hpp"
 
 #include <fmt/ranges.h>
@@ -8,12 +8,50 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/limits.hpp"
 
 namespace cadenza::config {
 namespace {
+
+/// What sliding_window means: nothing that the class knows, the window of all layers, or nothing
+/// unless use_sliding_window is true.
+enum class FileWindow { unknown, all_layers, unused };
+
+/// A model_type that Cadenza has.
+struct Family {
+  std::string_view type;
+  FileWindow window;
+  /// Values of keys of `model` that the class implies.
+  std::vector<std::pair<std::string_view, std::string_view>> implied;
+};
+
+const std::vector<Family> kFamilies = {{"llama", FileWindow::unknown, {}},
+                                       {"mistral", FileWindow::all_layers, {}},
+                                       {"qwen2", FileWindow::unused, {{"qkv_bias", "true"}}}};
+
+/// A model_type that Cadenza does not have, and what that would take.
+struct OtherFamily {
+  std::string_view type;
+  std::string_view lacks;
+};
+
+constexpr OtherFamily kOthers[] = {
+    {"mixtral", "experts"},
+    {"qwen2_moe", "experts"},
+    {"qwen3_moe", "experts"},
+    {"gpt_oss", "experts, sinks in the softmax and biases of O"},
+    {"deepseek_v2", "latent attention (MLA) and experts"},
+    {"deepseek_v3", "latent attention (MLA) and experts"},
+    {"gemma", "GeGLU, norms with 1 + weight and scaled embeddings"},
+    {"gemma2",
+     "GeGLU, norms with 1 + weight and after branches, scaled embeddings and capped logits"},
+    {"gemma3_text", "GeGLU, norms with 1 + weight and after branches, and scaled embeddings"},
+    {"phi", "LayerNorm, biases of all matrices, heads rotated in part and MLPs without a gate"},
+    {"phi3", "Q, K, V and gate, up in one matrix each, and longrope"}};
 
 /// A key that gives the value of a key of `model`.
 struct Given {
@@ -53,12 +91,10 @@ struct Fixed {
 };
 
 const std::vector<Fixed> kFixed = {
-    {"model_type",
-     {"llama", "mistral"},
-     "Cadenza has no biases, no norms of queries and keys, no experts"},
     {"hidden_act", {"silu"}, "Cadenza has SwiGLU only"},
-    {"attention_bias", {"false"}, "Cadenza has no biases"},
-    {"mlp_bias", {"false"}, "Cadenza has no biases"},
+    {"mlp_bias", {"false"}, "Cadenza has biases of Q, K and V only"},
+    {"use_sliding_window", {"false"}, "windows of some layers are attention.layers"},
+    {"use_mrope", {"false"}, "Cadenza counts a document's tokens in one dimension"},
     {"attention_dropout", {"0.0", "0"}, "Cadenza has no dropout"},
     {"partial_rotary_factor", {"1.0", "1"}, "Cadenza rotates whole heads"},
     {"quantization_config", {}, "the type of weights is run.dtype"},
@@ -75,7 +111,8 @@ const std::vector<Fixed> kRopeFixed = {
 constexpr std::string_view kNeutral[] = {
     "_name_or_path",       "bos_token_id",         "dtype",
     "eos_token_id",        "initializer_range",    "max_position_embeddings",
-    "max_sequence_length", "pad_token_id",         "pretraining_tp",
+    "max_sequence_length", "max_window_layers",    "model_type",
+    "pad_token_id",        "pretraining_tp",       "sliding_window",
     "torch_dtype",         "transformers_version", "use_cache"};
 
 bool is_one_of(const Value& value, const std::vector<std::string_view>& texts) {
@@ -128,42 +165,92 @@ void check_architectures(const Value& classes) {
   for (const Value& name : classes.items) {
     if (name.text.ends_with("ForCausalLM")) continue;
     fail_at(name.place, "architectures",
-            fmt::format("found {}; valid: LlamaForCausalLM or MistralForCausalLM", found(name)));
+            fmt::format("found {}; valid: a class whose name ends with ForCausalLM", found(name)));
   }
 }
 
-void check_window(const Value& file) {
+const Family& family_of(const Value& file) {
+  std::vector<std::string_view> known;
+  for (const Family& family : kFamilies) known.push_back(family.type);
+  const Value* const type = file.find("model_type");
+  if (type == nullptr || type->kind == Value::Kind::nothing) {
+    fail_at(file.place, "model_type",
+            fmt::format("found nothing; valid: {}", fmt::join(known, ", ")));
+  }
+  const auto family = std::ranges::find(kFamilies, type->text, &Family::type);
+  if (family != kFamilies.end()) return *family;
+  const auto* const other = std::ranges::find(kOthers, type->text, &OtherFamily::type);
+  fail_at(type->place, "model_type",
+          fmt::format("found {}; valid: {} (Cadenza {})", found(*type), fmt::join(known, ", "),
+                      other == std::end(kOthers) ? "knows no other"
+                                                 : fmt::format("lacks {}", other->lacks)));
+}
+
+/// A family with biases of Q, K and V has them whatever attention_bias says; that of others adds
+/// one of O.
+void check_bias(const Value& bias, const Family& family) {
+  const bool has = std::ranges::count(family.implied, "qkv_bias",
+                                      &std::pair<std::string_view, std::string_view>::first) > 0;
+  if (bias.kind == Value::Kind::nothing || is_one_of(bias, {has ? "true" : "false"})) return;
+  fail_at(bias.place, "attention_bias",
+          fmt::format("found {}; valid: {} (Cadenza has biases of Q, K and V only, none of O)",
+                      found(bias), has));
+}
+
+void check_layer_types(const Value& types) {
+  for (const Value& type : types.items) {
+    if (type.text == "full_attention") continue;
+    fail_at(
+        type.place, "layer_types",
+        fmt::format("found {}; valid: full_attention (windows of some layers are attention.layers)",
+                    found(type)));
+  }
+}
+
+/// The window of all layers; null: none.
+const Value* window_of(const Value& file) {
   const Value* const window = file.find("sliding_window");
-  if (window == nullptr || window->kind == Value::Kind::nothing) return;
-  const Value* const use = file.find("use_sliding_window");
-  if (use != nullptr && is_one_of(*use, {"false"})) return;
+  const FileWindow meaning = family_of(file).window;
+  if (window == nullptr || window->kind == Value::Kind::nothing) return nullptr;
+  if (meaning == FileWindow::all_layers) return window;
+  if (meaning == FileWindow::unused) return nullptr;
   fail_at(window->place, "sliding_window",
-          fmt::format("found {}; valid: null (a window is attention.kind and attention.window of "
-                      "the experiment)",
+          fmt::format("found {}; valid: null (of this model_type; a window is attention.kind and "
+                      "attention.window of the experiment)",
                       found(*window)));
+}
+
+Value word_at(const Place& place, std::string_view text) {
+  Value value;
+  value.kind = Value::Kind::scalar;
+  value.text = text;
+  value.place = place;
+  return value;
 }
 
 /// The block `model` that config.json describes.
 Value model_of(const Value& file) {
-  if (const Value* type = file.find("model_type");
-      type == nullptr || type->kind == Value::Kind::nothing) {
-    fail_at(file.place, "model_type", "found nothing; valid: llama or mistral");
-  }
+  const Family& family = family_of(file);
   Value model;
   model.kind = Value::Kind::block;
+  for (const auto& [key, value] : family.implied) {
+    add(model, key, word_at(file.find("model_type")->place, value));
+  }
   for (const Entry& entry : file.entries) {
     const std::string& name = entry.name;
     if (name == "rope_scaling" || name == "rope_parameters") {
       take_rope(entry.value, name, model);
     } else if (name == "architectures") {
       check_architectures(entry.value);
-    } else if (name != "sliding_window" && name != "use_sliding_window" &&
-               std::ranges::count(kNeutral, name) == 0 &&
+    } else if (name == "attention_bias") {
+      check_bias(entry.value, family);
+    } else if (name == "layer_types") {
+      check_layer_types(entry.value);
+    } else if (std::ranges::count(kNeutral, name) == 0 &&
                !take_key(entry, name, kGiven, kFixed, model)) {
       refuse_unknown(entry, name);
     }
   }
-  check_window(file);
   return model;
 }
 
@@ -190,6 +277,10 @@ void resolve_model_config(Value& root, const ReadFile& read) {
   }
   add_missing(*model, described);
   model->place = file.place;  // what is missing is missing there
+  const Value* const window = window_of(file);
+  if (window == nullptr || gives(root, "attention.kind")) return;
+  add(root, "attention.kind", word_at(window->place, "window"));
+  add(root, "attention.window", *window);
 }
 
 }  // namespace cadenza::config

@@ -9,7 +9,8 @@ namespace cadenza::config {
 
 /// Replaces model.config, where `root` has it, by the keys of `model` that its file gives and that
 /// `root` lacks. Their places are lines of that file. A written model.rope.scaling.kind keeps all
-/// scaling of the file away, as its numbers belong to another kind.
+/// scaling of the file away, as its numbers belong to another kind. A window of all layers becomes
+/// the kind of attention, unless `root` gives one.
 /// @throws Error(usage): model.config is no text; a file that is broken or describes a model that
 /// Cadenza does not have
 void resolve_model_config(Value& root, const ReadFile& read);

@@ -5,6 +5,11 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "cadenza/config/sweep.hpp"
@@ -190,8 +195,8 @@ TEST(ModelConfig, YarnHasWhatTransformersReads) {
   EXPECT_TRUE(plain.truncate);
   EXPECT_EQ(plain.attention_factor, 0);
   EXPECT_EQ(plain.beta_fast, 32);
-  const RopeScaling oss =
-      scaling(R"(, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false, "attention_factor": null)");
+  const RopeScaling oss = scaling(
+      R"(, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false, "attention_factor": null)");
   EXPECT_FALSE(oss.truncate);
   EXPECT_EQ(oss.original_context, 4096);
   const RopeScaling given =
@@ -273,9 +278,11 @@ TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
   const Stranger strangers[] = {
       {"\"num_experts\": 8", "num_experts: found 8; valid: null (Cadenza has no experts)"},
       {"\"num_local_experts\": 8", "num_local_experts: found 8; valid: null (Cadenza has no ex"},
-      {"\"sliding_window\": 4096",
-       "sliding_window: found 4096; valid: null (a window is attention."},
-      {"\"sliding_window\": 4096, \"use_sliding_window\": true", "sliding_window: found 4096"},
+      {"\"sliding_window\": 4096", "sliding_window: found 4096; valid: null (of this model_type"},
+      {"\"use_sliding_window\": true", "use_sliding_window: found true; valid: false (windows of"},
+      {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+       "layer_types: found \"sliding_attention\"; valid: full_attention (windows of some layers"},
+      {"\"use_mrope\": true", "use_mrope: found true; valid: false"},
       {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor: found 0.5; valid: 1.0 or 1"},
       {"\"quantization_config\": {\"bits\": 4}", "quantization_config: found a block of keys; val"},
       {"\"logits_scaling\": 8", "logits_scaling: found a key that Cadenza does not know"},
@@ -285,7 +292,15 @@ TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
   }
   const std::pair<const char*, Stranger> changes[] = {
       {"\"llama\"",
-       {"\"qwen2\"", "m.json:14: model_type: found \"qwen2\"; valid: llama or mistral"}},
+       {"\"qwen2_moe\"",
+        "m.json:14: model_type: found \"qwen2_moe\"; valid: llama, mistral, qwen2 (Cadenza lacks "
+        "experts)"}},
+      {"\"llama\"",
+       {"\"olmo\"",
+        "m.json:14: model_type: found \"olmo\"; valid: llama, mistral, qwen2 "
+        "(Cadenza knows no other)"}},
+      {"\"llama\"",
+       {"\"qwen2\"", "m.json:3: attention_bias: found false; valid: true (Cadenza has biases"}},
       {"\"silu\"",
        {"\"gelu\"", "m.json:8: hidden_act: found \"gelu\"; valid: silu (Cadenza has Swi"}},
       {"attention_bias\": false",
@@ -300,17 +315,71 @@ TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
       {"\"factor\"", {"\"long_factor\"", "m.json:21: rope_scaling.long_factor: found a key"}},
       {"\"factor\": 32.0",
        {"\"truncate\": 0.5", "m.json:21: model.rope.scaling.truncate: found 0.5; valid: true"}},
-      {"\"model_type\": \"llama\",", {"", "m.json:1: model_type: found nothing; valid: llama or"}}};
+      {"\"model_type\": \"llama\",", {"", "m.json:1: model_type: found nothing; valid: llama, m"}}};
   for (const auto& [from, to] : changes) {
     EXPECT_THAT(refusal(llama_with(from, to.key)), StartsWith(to.message));
   }
+}
+
+/// What each published file of tests/unit/config/refused_models is refused with.
+const std::map<std::string, const char*> kRefused = {
+    {"mixtral-8x7b", "found \"mixtral\"; valid: llama, mistral, qwen2 (Cadenza lacks experts)"},
+    {"gpt-oss-20b", "(Cadenza lacks experts, sinks in the softmax and biases of O)"},
+    {"gemma-7b", "(Cadenza lacks GeGLU, norms with 1 + weight and scaled embeddings)"},
+    {"gemma2-9b", "scaled embeddings and capped logits)"},
+    {"deepseek-v3", "(Cadenza lacks latent attention (MLA) and experts)"},
+    {"phi-3-mini", "(Cadenza lacks Q, K, V and gate, up in one matrix each, and longrope)"}};
+
+TEST(ModelConfig, OtherFamiliesAreRefusedInALineThatSaysWhatIsMissing) {
+  namespace fs = std::filesystem;
+  std::set<std::string> tried;
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(__FILE__).parent_path() / "refused_models")) {
+    std::stringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    const std::string model = entry.path().stem().string();
+    EXPECT_THAT(refusal(text.str()), AllOf(StartsWith("m.json:"), HasSubstr(": model_type: found"),
+                                           HasSubstr(kRefused.at(model))))
+        << model;
+    tried.insert(model);
+  }
+  EXPECT_EQ(tried.size(), kRefused.size());
+}
+
+TEST(ModelConfig, QwensHaveBiasesOfQKAndV) {
+  std::string qwen = llama_with("\"model_type\": \"llama\"", "\"model_type\": \"qwen2\"");
+  qwen.erase(qwen.find("  \"attention_bias\": false,\n"), 27);
+  qwen.insert(1, "\"sliding_window\": 4096, ");
+  const Experiment e = experiment_with(qwen);
+  EXPECT_TRUE(e.model.qkv_bias);
+  EXPECT_EQ(e.attention.kind, AttentionKind::full) << "use_sliding_window is false by itself";
+  EXPECT_FALSE(experiment_with(qwen, {"model.qkv_bias=false"}).model.qkv_bias);
+  EXPECT_FALSE(experiment_with(kLlama).model.qkv_bias);
+}
+
+/// Mistral 7B v0.1: a window of all layers, which the experiment may replace.
+TEST(ModelConfig, AWindowOfAllLayersIsTheKindOfAttention) {
+  std::string mistral = llama_with("\"llama\"", "\"mistral\"");
+  mistral.insert(1, "\"sliding_window\": 256, ");
+  const auto attention = [&](const Overrides& overrides) {
+    return experiment_with(mistral, overrides).attention;
+  };
+  EXPECT_EQ(attention({}).kind, AttentionKind::window);
+  EXPECT_EQ(attention({}).window, 256);
+  EXPECT_EQ(attention({"attention.block=64"}).window, 256);
+  EXPECT_EQ(attention({"attention.window=64"}).window, 64);
+  EXPECT_EQ(attention({"attention.kind=full"}).kind, AttentionKind::full);
+  EXPECT_EQ(attention({"attention.kind=full"}).window, 0);
+  EXPECT_THAT(refusal(llama_with("\"llama\"", "\"mistral\", \"sliding_window\": \"a\"")),
+              StartsWith("m.json:14: attention.window: found \"a\"; valid"));
 }
 
 TEST(ModelConfig, KeysThatChangeNothingAreAccepted) {
   const std::string expected = to_yaml(experiment_with(kLlama));
   for (const char* key :
        {"\"_name_or_path\": \"a/b\"", "\"pad_token_id\": 0", "\"dtype\": \"float16\"",
-        "\"sliding_window\": 4096, \"use_sliding_window\": false", "\"num_experts\": null",
+        "\"sliding_window\": null, \"use_sliding_window\": false", "\"num_experts\": null",
+        "\"layer_types\": [\"full_attention\", \"full_attention\"]", "\"max_window_layers\": 2",
         "\"max_sequence_length\": 2048", "\"partial_rotary_factor\": 1.0"}) {
     EXPECT_EQ(to_yaml(experiment_with(llama_and(key))), expected) << key;
   }
