@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of config.json are those of LlamaConfig, MistralConfig and Qwen2Config in Hugging Face's
-// transformers (huggingface.co/docs/transformers, model_doc/llama and so on).
+// The keys of config.json are those of LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config in
+// Hugging Face's transformers (huggingface.co/docs/transformers, model_doc/llama and so on).
 #include "config/named_files.hpp"
 
 #include <fmt/ranges.h>
@@ -25,13 +25,15 @@ enum class FileWindow { unknown, all_layers, unused };
 struct Family {
   std::string_view type;
   FileWindow window;
-  /// Values of keys of `model` that the class implies.
+  /// Values of keys of `model` that the class implies, or has by default.
   std::vector<std::pair<std::string_view, std::string_view>> implied;
 };
 
-const std::vector<Family> kFamilies = {{"llama", FileWindow::unknown, {}},
-                                       {"mistral", FileWindow::all_layers, {}},
-                                       {"qwen2", FileWindow::unused, {{"qkv_bias", "true"}}}};
+const std::vector<Family> kFamilies = {
+    {"llama", FileWindow::unknown, {}},
+    {"mistral", FileWindow::all_layers, {}},
+    {"qwen2", FileWindow::unused, {{"qkv_bias", "true"}}},
+    {"qwen3", FileWindow::unused, {{"qk_norm", "true"}, {"head_dim", "128"}}}};
 
 /// A model_type that Cadenza does not have, and what that would take.
 struct OtherFamily {
@@ -233,9 +235,6 @@ Value model_of(const Value& file) {
   const Family& family = family_of(file);
   Value model;
   model.kind = Value::Kind::block;
-  for (const auto& [key, value] : family.implied) {
-    add(model, key, word_at(file.find("model_type")->place, value));
-  }
   for (const Entry& entry : file.entries) {
     const std::string& name = entry.name;
     if (name == "rope_scaling" || name == "rope_parameters") {
@@ -250,6 +249,9 @@ Value model_of(const Value& file) {
                !take_key(entry, name, kGiven, kFixed, model)) {
       refuse_unknown(entry, name);
     }
+  }
+  for (const auto& [key, value] : family.implied) {
+    add(model, key, word_at(file.find("model_type")->place, value));
   }
   return model;
 }

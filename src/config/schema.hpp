@@ -114,6 +114,7 @@ void describe(Visitor& visit, Model& model) {
   visit.block("rope", model.rope);
   visit.key("tie_embeddings", model.tie_embeddings);
   visit.key("qkv_bias", model.qkv_bias);
+  visit.key("qk_norm", model.qk_norm);
   visit.stand_in("config");
 }
 

@@ -76,7 +76,7 @@ std::vector<std::span<std::byte>> Llama<Real>::kept(int slot) const {
   };
   const Keeps keeps(recompute_);
   add(l.input);
-  if (keeps.attention) add(l.rstd1, l.q, l.k, l.v, l.out, l.lse);
+  if (keeps.attention) add(l.rstd1, l.q, l.k, l.v, l.unnormed_q, l.unnormed_k, l.out, l.lse);
   if (keeps.middle) add(l.middle, l.rstd2);
   if (keeps.gate_up) add(l.gate_up);
   return arrays;

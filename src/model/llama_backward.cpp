@@ -141,6 +141,13 @@ void Llama<Real>::attention_inputs_gradient(int buffer, int layer, Range rows) {
        work_.dv.data() + s.begin * shape_.keys},
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),
       s.count, work_.hidden.data());
+  if (model_.qk_norm) {
+    head_norm_gradient<Real>({l.unnormed_q.data() + s.begin * shape_.queries,
+                              l.unnormed_k.data() + s.begin * shape_.keys, weight(w.q_norm)},
+                             config::attention_shape(model_, part_.tensor_size), s.count,
+                             model_.norm_eps, work_.hidden.data(), gradient_of(w.q_norm),
+                             work_.norm_partials.data());
+  }
   // Q, K and V are adjacent in the parameters: one sum and one product take all.
   if (model_.qkv_bias) {
     bias_gradient(gradients, s.count, joined, gradient_of(w.q_bias), work_.norm_partials.data());

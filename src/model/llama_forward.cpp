@@ -47,10 +47,20 @@ void Llama<Real>::make_inputs(int buffer, int layer, Residual<Real> residual, co
              project(normed, weight(matrix), count, width, outputs, to);
              if (model_.qkv_bias) add_bias(weight(bias), count, outputs, to);
            };
-           make(w.q, w.q_bias, shape_.queries, l.q);
-           make(w.k, w.k_bias, shape_.keys, l.k);
+           make(w.q, w.q_bias, shape_.queries, model_.qk_norm ? l.unnormed_q : l.q);
+           make(w.k, w.k_bias, shape_.keys, model_.qk_norm ? l.unnormed_k : l.k);
            make(w.v, w.v_bias, shape_.keys, l.v);
          });
+  if (model_.qk_norm) {
+    const auto norm = [&](const Array<Real>& from, std::int64_t offset, std::int64_t outputs,
+                          const Array<Real>& to) {
+      const std::int64_t first = s.begin * outputs;
+      head_norm<Real>(from.data() + first, weight(offset), s.count * outputs / head_dim, head_dim,
+                      model_.norm_eps, to.data() + first);
+    };
+    norm(l.unnormed_q, w.q_norm, shape_.queries, l.q);
+    norm(l.unnormed_k, w.k_norm, shape_.keys, l.k);
+  }
   attention::rotate_keys<Real>(
       rotary_, l.k.data() + s.begin * shape_.keys,
       Kokkos::subview(activations(buffer).positions, std::pair(s.begin, s.begin + s.count)),

@@ -48,6 +48,7 @@ OperationShapes::OperationShapes(const config::Experiment& experiment, const Lay
       width_(static_cast<double>(model_.d_model)),
       queries_(static_cast<double>(model_.query_width()) / layout.tensor()),
       keys_(static_cast<double>(model_.kv_heads * model_.head_dim()) / layout.tensor()),
+      normed_(model_.qk_norm ? queries_ + keys_ : 0),
       heads_(static_cast<double>(model_.heads) / layout.tensor()),
       ffn_(static_cast<double>(model_.ffn) / layout.tensor()),
       vocab_(static_cast<double>(model_.vocab) / layout.tensor()) {
@@ -114,7 +115,7 @@ std::int64_t OperationShapes::kept_bytes(std::int64_t rows) const {
   const double held = 1.0 / sharers_;  // of every row
   double bytes = held * width_ * stream_;
   if (!layer && recompute_ != Recompute::attention) {
-    bytes += held * sum_ + (2 * queries_ + 2 * keys_) * element_ + heads_ * sum_;
+    bytes += held * sum_ + (2 * queries_ + 2 * keys_ + normed_) * element_ + heads_ * sum_;
   }
   if (!layer) bytes += held * (width_ * stream_ + sum_);
   if (!layer && recompute_ != Recompute::mlp) bytes += 2 * ffn_ * element_;
@@ -140,7 +141,8 @@ OperationWork OperationShapes::attention_inputs(const Instruction& instruction, 
   const double empty_outputs = rows * (queries_ + heads_) * sum_;
   const double residual = instruction.recompute ? rows / sharers_ * width_ * 2 * stream_ : 0.0;
   const double biases = model_.qkv_bias ? rows * joined().outputs * 2 * element_ : 0.0;
-  OperationWork work{{}, norm_bytes(rows) - residual + biases + rotation + empty_outputs};
+  const double norms = rows * normed_ * 2 * element_;
+  OperationWork work{{}, norm_bytes(rows) - residual + biases + norms + rotation + empty_outputs};
   for (const Linear& linear : {query(), key(), key()}) {
     add_by_shard(
         rows, [&](double some) { return linear.forward(some); }, work);
@@ -151,8 +153,9 @@ OperationWork OperationShapes::attention_inputs(const Instruction& instruction, 
 OperationWork OperationShapes::attention_inputs_gradient(double rows) const {
   const Linear linear = joined();
   const double biases = model_.qkv_bias ? rows * linear.outputs * element_ : 0.0;
+  const double norms = rows * normed_ * 3 * element_;
   OperationWork work{
-      {}, rows * linear.outputs * (sum_ + element_) + biases + norm_gradient_bytes(rows)};
+      {}, rows * linear.outputs * (sum_ + element_) + biases + norms + norm_gradient_bytes(rows)};
   add_by_shard(
       rows, [&](double some) { return linear.input_gradient(some); }, work);
   work.products.push_back(linear.weight_gradient(rows));
@@ -459,7 +462,8 @@ std::vector<TensorCollective> OperationShapes::collectives(const Instruction& in
 std::int64_t OperationShapes::gains(Rank rank) const {
   const int stage = layout_.coordinates(rank).pipeline;
   const bool last = stage + 1 == layout_.pipeline();
-  return (2 * layers_[at(stage)] + (last ? 1 : 0)) * model_.d_model;
+  const std::int64_t of_heads = model_.qk_norm ? 2 * layers_[at(stage)] * model_.head_dim() : 0;
+  return (2 * layers_[at(stage)] + (last ? 1 : 0)) * model_.d_model + of_heads;
 }
 
 }  // namespace cadenza::program

@@ -119,7 +119,11 @@ def loss_sum(parameters, tokens, segments, positions, targets, model):
             y = h @ weight(name).T
             if model.get("qkv_bias"):
                 y = y + parameters[f"model.layers.{layer}.{name}.bias"]
-            return y.reshape(len(tokens), heads, -1)
+            y = y.reshape(len(tokens), heads, -1)
+            norm = name.replace("proj", "norm")
+            if model.get("qk_norm") and norm != "self_attn.v_norm":
+                y = rms_norm(y, weight(norm), eps)
+            return y
 
         h = rms_norm(x, weight("input_layernorm"), eps)
         q = project(h, "self_attn.q_proj", heads)

@@ -52,6 +52,7 @@ struct Model {
   bool tie_embeddings = false;
   std::int64_t own_head_dim = 0;  ///< model.head_dim; 0: d_model / heads, which then divides it
   bool qkv_bias = false;          ///< Q, K and V have biases
+  bool qk_norm = false;           ///< RMS norms of every head of Q and of K, before the rotation
 
   std::int64_t head_dim() const { return own_head_dim > 0 ? own_head_dim : d_model / heads; }
   std::int64_t query_width() const { return heads * head_dim(); }

@@ -54,6 +54,29 @@ template <typename Real>
 void rms_norm_gradient(const NormInputs<Real>& in, const NormGradients<Real>& out,
                        std::int64_t rows, std::int64_t width);
 
+/// Computes the norm of each head: y = x rstd weight, with rstd of the head's D elements and their
+/// sum in double. x, y [heads, D]; weight [D].
+template <typename Real>
+void head_norm(const Real* x, const Real* weight, std::int64_t heads, std::int64_t head_dim,
+               double eps, Real* y);
+
+/// What the norms of Q and K read, and their weights.
+template <typename Real>
+struct HeadNormInputs {
+  const Real* q = nullptr;        ///< [T, H, D]
+  const Real* k = nullptr;        ///< [T, G, D]
+  const Real* weights = nullptr;  ///< [2, D]: of Q, of K
+};
+
+/// Computes the gradient of head_norm in place: of each row of `joined` [T, (H + 2 G) D], gradients
+/// towards Q and K behind their norms become those before them; that towards V stays.
+/// @param dweights  [2, D], added to
+/// @param partials  scratch of norm_partials(rows, 2 D) elements
+template <typename Real>
+void head_norm_gradient(const HeadNormInputs<Real>& in, const AttentionShape& shape,
+                        std::int64_t rows, double eps, Real* joined, Accumulator<Real>* dweights,
+                        Accumulator<Real>* partials);
+
 /// Adds a bias [C] to all rows of y [T, C].
 template <typename Real>
 void add_bias(const Real* bias, std::int64_t rows, std::int64_t width, Real* y);

@@ -119,7 +119,9 @@ class OperationShapes {
   /// as by all but this program.
   bool gathers_again_;
   double width_;
-  double queries_, keys_, heads_, ffn_, vocab_;  ///< widths of one tensor rank
+  double queries_, keys_;       ///< widths of one tensor rank
+  double normed_;               ///< of Q and K where they have norms of their own, else 0
+  double heads_, ffn_, vocab_;  ///< of one tensor rank
 };
 
 /// Elements of the embedding and the head on a rank.

@@ -73,9 +73,11 @@ std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& par
   const auto whole = static_cast<double>(e.model.d_model);
   const double width = whole / (software.sequence_parallel ? tensor : 1);
   const double middle = kept.width * width + kept.whole_width * whole;
+  // Norms of Q and K keep what they read.
+  const int normed = e.model.qk_norm ? config::element_bytes(e.run.dtype).element : 0;
   const double attention =
-      (kept.queries * static_cast<double>(e.model.query_width()) +
-       kept.keys * static_cast<double>(e.model.kv_heads * e.model.head_dim())) /
+      ((kept.queries + normed) * static_cast<double>(e.model.query_width()) +
+       (kept.keys + normed) * static_cast<double>(e.model.kv_heads * e.model.head_dim())) /
       tensor;
   const double ffn = kept.ffn * static_cast<double>(e.model.ffn) / tensor;
   const config::Recompute recompute = e.run.recompute;

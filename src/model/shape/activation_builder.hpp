@@ -30,6 +30,7 @@ class ActivationBuilder {
         rows_(capacity.rows),
         held_(capacity.rows / part.tensor_size),
         biased_(model.qkv_bias),
+        normed_dim_(model.qk_norm ? model.head_dim() : 0),
         make_(make) {}
 
   All build() {
@@ -73,6 +74,10 @@ class ActivationBuilder {
     make_(l.q, "q", rows_ * shape_.queries);
     make_(l.k, "k", rows_ * shape_.keys);
     make_(l.v, "v", rows_ * shape_.keys);
+    if (normed_dim_ > 0) {
+      make_(l.unnormed_q, "unnormed_q", rows_ * shape_.queries);
+      make_(l.unnormed_k, "unnormed_k", rows_ * shape_.keys);
+    }
     make_(l.out, "out", rows_ * shape_.queries);
     make_(l.lse, "lse", rows_ * shape_.heads);
   }
@@ -130,8 +135,9 @@ class ActivationBuilder {
     }
     make_(work.hidden, "hidden", rows_ * std::max(shape_.ffn, shape_.joined()));
     const std::int64_t of_biases = biased_ ? norm_partials(rows_, shape_.joined()) : 0;
+    const std::int64_t of_heads = normed_dim_ > 0 ? norm_partials(rows_, 2 * normed_dim_) : 0;
     make_(work.norm_partials, "norm_partials",
-          std::max(norm_partials(held_, shape_.width), of_biases));
+          std::max({norm_partials(held_, shape_.width), of_biases, of_heads}));
   }
 
   void make_head(All& work) {
@@ -155,6 +161,7 @@ class ActivationBuilder {
   Keeps keeps_;
   std::int64_t rows_, held_;
   bool biased_;
+  std::int64_t normed_dim_;  ///< of heads of Q and K with norms; 0: they have none
   const Make& make_;
 };
 

@@ -121,6 +121,10 @@ ParameterTable make_parameter_table(const config::Model& model, const ModelPart&
     LayerOffsets& offsets = table.layers[layer];
     offsets.input_norm = builder.norm(prefixes[layer] + "input_layernorm.weight", width);
     offsets.post_norm = builder.norm(prefixes[layer] + "post_attention_layernorm.weight", width);
+    offsets.q_norm = offsets.k_norm = -1;
+    if (!model.qk_norm) continue;
+    offsets.q_norm = builder.norm(prefixes[layer] + "self_attn.q_norm.weight", model.head_dim());
+    offsets.k_norm = builder.norm(prefixes[layer] + "self_attn.k_norm.weight", model.head_dim());
   }
   if (part.head) table.final_norm = builder.norm("model.norm.weight", width);
   return table;

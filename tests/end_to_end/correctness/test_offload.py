@@ -22,6 +22,8 @@ CHANGES = {
 }
 LAYOUTS = {
     "one rank": {},
+    "biases and norms of heads": {"model": {"qkv_bias": True, "qk_norm": True},
+                                  "parallel": {"tensor": 2}},
     "recomputed layers": {"run": {"recompute": "layer"}},
     "recomputed attention in a pipeline": {"parallel": {"pipeline": 2},
                                            "run": {"recompute": "attention"}},

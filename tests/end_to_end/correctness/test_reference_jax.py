@@ -20,6 +20,8 @@ CASES = {
         "model": {"tie_embeddings": True, "layers": 1, "kv_heads": 1, "head_dim": 10}
     },
     "biases": {"model": {"qkv_bias": True, "tie_embeddings": True}},
+    "norms of wide heads": {"model": {"qk_norm": True, "head_dim": 10}},
+    "biases and norms": {"model": {"qkv_bias": True, "qk_norm": True}},
     "options": {
         "model": {"kv_heads": 4, "d_model": 24, "norm_eps": 1e-3, "rope": {"theta": 50.0}},
         "data": {"max_document": 50},

@@ -219,9 +219,16 @@ TEST(Recipes, SayWhatQwenHasBesideLlama) {
   EXPECT_THAT(megatron_recipe(experiment(plain), kSequence, 4).text, Not(HasSubstr("qkv")));
   std::vector<std::string> biased = plain;
   biased.emplace_back("model.qkv_bias=true");
+  std::vector<std::string> normed = plain;
+  normed.emplace_back("model.qk_norm=true");
   const Recipe megatron = megatron_recipe(experiment(biased), kSequence, 4);
   EXPECT_THAT(megatron.text, HasSubstr(" --disable-bias-linear --add-qkv-bias"));
-  EXPECT_TRUE(names_in("megatron_arguments.txt").contains("add-qkv-bias"));
+  EXPECT_THAT(megatron_recipe(experiment(normed), kSequence, 4).text,
+              HasSubstr(" --disable-bias-linear --qk-layernorm"));
+  const std::set<std::string> known = names_in("megatron_arguments.txt");
+  EXPECT_TRUE(known.contains("add-qkv-bias") && known.contains("qk-layernorm"));
+  EXPECT_THAT(torchtitan_recipe(experiment(normed), kSequence).missing,
+              ElementsAre("norms of Q and K"));
   EXPECT_THAT(torchtitan_recipe(experiment(biased), kSequence).missing,
               ElementsAre("biases of Q, K and V"));
 }

@@ -78,6 +78,7 @@ class Draw {
     e.model.d_model = e.model.heads * 2 * integer(1, 8);
     e.model.own_head_dim = 2 * integer(0, 8);
     e.model.qkv_bias = coin();
+    e.model.qk_norm = coin();
     const std::int64_t questions = integer(1, 16);
     e.data = {any<Source>(),
               {text(), text()},
@@ -222,6 +223,7 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.model.d_model, b.model.d_model);
   EXPECT_EQ(a.model.own_head_dim, b.model.own_head_dim);
   EXPECT_EQ(a.model.qkv_bias, b.model.qkv_bias);
+  EXPECT_EQ(a.model.qk_norm, b.model.qk_norm);
   EXPECT_EQ(a.model.tie_embeddings, b.model.tie_embeddings);
   EXPECT_EQ(a.data.source, b.data.source);
   EXPECT_EQ(a.data.path, b.data.path);

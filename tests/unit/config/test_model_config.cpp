@@ -293,11 +293,11 @@ TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
   const std::pair<const char*, Stranger> changes[] = {
       {"\"llama\"",
        {"\"qwen2_moe\"",
-        "m.json:14: model_type: found \"qwen2_moe\"; valid: llama, mistral, qwen2 (Cadenza lacks "
-        "experts)"}},
+        "m.json:14: model_type: found \"qwen2_moe\"; valid: llama, mistral, qwen2, qwen3 "
+        "(Cadenza lacks experts)"}},
       {"\"llama\"",
        {"\"olmo\"",
-        "m.json:14: model_type: found \"olmo\"; valid: llama, mistral, qwen2 "
+        "m.json:14: model_type: found \"olmo\"; valid: llama, mistral, qwen2, qwen3 "
         "(Cadenza knows no other)"}},
       {"\"llama\"",
        {"\"qwen2\"", "m.json:3: attention_bias: found false; valid: true (Cadenza has biases"}},
@@ -323,7 +323,7 @@ TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
 
 /// What each published file of tests/unit/config/refused_models is refused with.
 const std::map<std::string, const char*> kRefused = {
-    {"mixtral-8x7b", "found \"mixtral\"; valid: llama, mistral, qwen2 (Cadenza lacks experts)"},
+    {"mixtral-8x7b", "valid: llama, mistral, qwen2, qwen3 (Cadenza lacks experts)"},
     {"gpt-oss-20b", "(Cadenza lacks experts, sinks in the softmax and biases of O)"},
     {"gemma-7b", "(Cadenza lacks GeGLU, norms with 1 + weight and scaled embeddings)"},
     {"gemma2-9b", "scaled embeddings and capped logits)"},
@@ -355,6 +355,19 @@ TEST(ModelConfig, QwensHaveBiasesOfQKAndV) {
   EXPECT_EQ(e.attention.kind, AttentionKind::full) << "use_sliding_window is false by itself";
   EXPECT_FALSE(experiment_with(qwen, {"model.qkv_bias=false"}).model.qkv_bias);
   EXPECT_FALSE(experiment_with(kLlama).model.qkv_bias);
+}
+
+TEST(ModelConfig, Qwen3HasNormsOfQAndKAndHeadsOf128) {
+  const std::string qwen = llama_with("\"model_type\": \"llama\"", "\"model_type\": \"qwen3\"");
+  const Model given = experiment_with(qwen).model;
+  EXPECT_TRUE(given.qk_norm);
+  EXPECT_FALSE(given.qkv_bias);
+  EXPECT_EQ(given.head_dim(), 16);
+  std::string bare = qwen;
+  bare.erase(bare.find("  \"head_dim\": 16,\n"), 18);
+  EXPECT_EQ(experiment_with(bare).model.head_dim(), 128);
+  EXPECT_FALSE(experiment_with(qwen, {"model.qk_norm=false"}).model.qk_norm);
+  EXPECT_FALSE(experiment_with(kLlama).model.qk_norm);
 }
 
 /// Mistral 7B v0.1: a window of all layers, which the experiment may replace.

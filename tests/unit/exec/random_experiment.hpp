@@ -61,6 +61,7 @@ inline void draw_model(Draw& draw, config::Experiment& e) {
   }
   e.model.tie_embeddings = e.parallel.pipeline == 1 && draw.between(0, 2) == 0;
   e.model.qkv_bias = draw.between(0, 2) == 0;
+  e.model.qk_norm = draw.between(0, 2) == 0;
 }
 
 /// Lengths of one token, of a whole microbatch and of all between.

@@ -105,6 +105,10 @@ class Reference {
     AttentionInputs in{attention_input(normed, prefix + "self_attn.q_proj", queries),
                        attention_input(normed, prefix + "self_attn.k_proj", kv),
                        attention_input(normed, prefix + "self_attn.v_proj", kv)};
+    if (model_.qk_norm) {
+      in.q = norm(in.q, prefix + "self_attn.q_norm.weight", model_.head_dim());
+      in.k = norm(in.k, prefix + "self_attn.k_norm.weight", model_.head_dim());
+    }
     rotate(in.k, model_, size(model_.kv_heads), positions, 1);
     const Vector out = reference_attention(model_, positions, in);
     add(x, project(out, prefix + "self_attn.o_proj.weight", queries, width));
@@ -124,7 +128,10 @@ class Reference {
   }
 
   Vector norm(const Vector& x, const std::string& name) const {
-    const Size width = size(model_.d_model);
+    return norm(x, name, model_.d_model);
+  }
+  Vector norm(const Vector& x, const std::string& name, std::int64_t columns) const {
+    const Size width = size(columns);
     const double* w = weight(name);
     Vector y(x.size());
     for (Size row = 0; row < x.size(); row += width) {

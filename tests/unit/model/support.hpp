@@ -147,7 +147,7 @@ inline double derivative(const std::function<double()>& f, double& x, double ste
 }
 
 /// Two layers, four query heads in two groups; odd widths elsewhere. Tied, also with what small
-/// Qwens have: heads of six, more than the width has, and biases.
+/// Qwens have: heads of six, more than the width has, biases and norms of heads.
 inline config::Model small_model(bool tied) {
   config::Model model;
   model.layers = 2;
@@ -160,7 +160,7 @@ inline config::Model small_model(bool tied) {
   model.tie_embeddings = tied;
   if (tied) {
     model.own_head_dim = 6;
-    model.qkv_bias = true;
+    model.qkv_bias = model.qk_norm = true;
   }
   return model;
 }

@@ -110,13 +110,14 @@ TEST(Estimate, RecomputationKeepsWhatItSays) {
   model.ffn = 12;
   model.layers = 6;
   const std::int64_t rows = 8, ids = 4 * (6 * rows + 1);  // the tokens also sorted
-  for (const int size : {1, 2}) {
+  for (const auto& [size, norms] : {std::pair(1, false), {2, false}, {1, true}, {2, true}}) {
+    model.qk_norm = norms;
     ModelPart part = whole_model(model);
     part.head = false;
     part.tensor_size = size;
     const std::int64_t held = rows / size;
     const std::int64_t input = held * 16, middle = held * (16 + 1), gate_up = held * 24;
-    const std::int64_t attention = held * (16 + 8 + 8 + 16 + 4 + 1);
+    const std::int64_t attention = held * (16 + 8 + 8 + 16 + 4 + 1 + (norms ? 16 + 8 : 0));
     const std::int64_t kept[] = {input + attention + middle + gate_up, input + attention + middle,
                                  input + middle + gate_up, input};
     int mode = 0;

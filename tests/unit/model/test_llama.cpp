@@ -21,10 +21,18 @@ using test::norm_of;
 using test::Subject;
 using test::Vector;
 
-class WholeModel : public ::testing::TestWithParam<bool> {};  // tied or not
+class WholeModel : public ::testing::TestWithParam<bool> {};  // tied, with all of Qwen, or not
 
-TEST_P(WholeModel, GradientOfEveryParameterIsCentralDifferences) {
-  Subject<double> subject(test::small_model(GetParam()), 17, 2);
+/// Biases without norms and norms without biases.
+std::vector<config::Model> between_llama_and_qwen() {
+  std::vector<config::Model> models(2, test::small_model(false));
+  models[0].qkv_bias = true;
+  models[1].qk_norm = true;
+  return models;
+}
+
+void expect_central_differences(const config::Model& model) {
+  Subject<double> subject(model, 17, 2);
   const TokenBatch batch = mixed_batch(3);
   const double scale = 0.25;
   const double loss = subject.run<ByDefinition>(batch, scale);
@@ -46,6 +54,39 @@ TEST_P(WholeModel, GradientOfEveryParameterIsCentralDifferences) {
       largest = std::max(largest, std::abs(expected));
     }
     EXPECT_GT(largest, 1e-4) << info.name << ": too small to show an error";
+  }
+}
+
+TEST_P(WholeModel, GradientOfEveryParameterIsCentralDifferences) {
+  expect_central_differences(test::small_model(GetParam()));
+}
+
+TEST(Llama, BiasesAndNormsOfHeadsGoAlone) {
+  for (const config::Model& model : between_llama_and_qwen()) expect_central_differences(model);
+}
+
+/// What the norm reads is kept: its output would not tell it where a weight is 0.
+TEST(Llama, NormsOfHeadsHaveGradientsWhereTheirWeightsAreZero) {
+  Subject<double> subject(test::small_model(true), 17, 2);
+  for (const LayerOffsets& layer : subject.parameters.table.layers) {
+    subject.values[static_cast<std::size_t>(layer.q_norm)] = 0;
+    subject.values[static_cast<std::size_t>(layer.k_norm + 1)] = 0;
+  }
+  subject.set(subject.values);
+  const TokenBatch batch = mixed_batch(3);
+  subject.run<ByDefinition>(batch, 1);
+  const Vector gradients = subject.gradients();
+  const auto reference = [&] {
+    return test::reference_forward(subject.model, subject.parameters.table, subject.values, batch)
+        .loss;
+  };
+  for (const LayerOffsets& layer : subject.parameters.table.layers) {
+    for (const std::int64_t element : {layer.q_norm, layer.k_norm + 1}) {
+      const auto i = static_cast<std::size_t>(element);
+      const double expected = test::derivative(reference, subject.values[i], 1e-4);
+      EXPECT_NEAR(gradients[i], expected, 1e-8 * (1 + std::abs(expected)));
+      EXPECT_GT(std::abs(expected), 1e-4);
+    }
   }
 }
 

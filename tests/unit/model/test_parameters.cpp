@@ -19,7 +19,7 @@ using test::small_model;
 using test::Vector;
 
 /// Names and shapes of Hugging Face's LlamaForCausalLM for this model, state_dict() as it prints;
-/// tied, of Qwen2ForCausalLM.
+/// tied, of Qwen2ForCausalLM and Qwen3ForCausalLM in one.
 std::map<std::string, std::pair<std::int64_t, std::int64_t>> expected_shapes(bool tied) {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> shapes = {
       {"model.embed_tokens.weight", {13, 16}}, {"model.norm.weight", {16, 0}}};
@@ -33,6 +33,8 @@ std::map<std::string, std::pair<std::int64_t, std::int64_t>> expected_shapes(boo
       shapes[layer + "self_attn.q_proj.bias"] = {queries, 0};
       shapes[layer + "self_attn.k_proj.bias"] = {keys, 0};
       shapes[layer + "self_attn.v_proj.bias"] = {keys, 0};
+      shapes[layer + "self_attn.q_norm.weight"] = {6, 0};
+      shapes[layer + "self_attn.k_norm.weight"] = {6, 0};
     }
     shapes[layer + "mlp.gate_proj.weight"] = {11, 16};
     shapes[layer + "mlp.up_proj.weight"] = {11, 16};
@@ -99,6 +101,8 @@ TEST(ParameterTable, OffsetsPointAtTheirNames) {
       EXPECT_EQ(offsets.q_bias, tied ? at(prefix + "self_attn.q_proj.bias") : -1);
       EXPECT_EQ(offsets.k_bias, tied ? at(prefix + "self_attn.k_proj.bias") : -1);
       EXPECT_EQ(offsets.v_bias, tied ? at(prefix + "self_attn.v_proj.bias") : -1);
+      EXPECT_EQ(offsets.q_norm, tied ? at(prefix + "self_attn.q_norm.weight") : -1);
+      EXPECT_EQ(offsets.k_norm, tied ? at(prefix + "self_attn.k_norm.weight") : -1);
     }
   }
 }
@@ -200,12 +204,13 @@ TEST(ParameterTable, MatricesThatAreReadTogetherAreNeighbours) {
     EXPECT_EQ(layer.up, layer.gate + 11 * 16);
     EXPECT_EQ(layer.k_bias, layer.q_bias + 24);
     EXPECT_EQ(layer.v_bias, layer.k_bias + 12);
+    EXPECT_EQ(layer.k_norm, layer.q_norm + 6);
   }
 }
 
 TEST(Parameters, MatricesAreNormalBiasesZeroAndNormsOne) {
   config::Model model = small_model(false);
-  model.qkv_bias = true;
+  model.qkv_bias = model.qk_norm = true;
   model.d_model = 64;
   model.vocab = 1000;
   model.ffn = 300;
@@ -262,7 +267,7 @@ config::Model quarterable_model() {
   model.layers = 4;
   model.kv_heads = 4;
   model.ffn = 12;
-  model.qkv_bias = true;
+  model.qkv_bias = model.qk_norm = true;
   return model;
 }
 

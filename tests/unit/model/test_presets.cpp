@@ -23,7 +23,8 @@ const std::map<std::string, std::int64_t> kPublished = {
     {"codellama-34b", 33'743'970'304}, {"llama3-70b", 70'553'706'496},
     {"llama3.1-70b", 70'553'706'496},  {"llama3.1-405b", 405'853'388'800},
     {"mistral-7b", 7'241'732'096},     {"mistral-nemo", 12'247'782'400},
-    {"qwen2.5-0.5b", 494'032'768},     {"qwen2.5-7b", 7'615'616'512}};
+    {"qwen2.5-0.5b", 494'032'768},     {"qwen2.5-7b", 7'615'616'512},
+    {"qwen3-0.6b", 596'049'920},       {"qwen3-8b", 8'190'735'360}};
 
 std::string text_of(const fs::path& file) {
   std::stringstream text;
@@ -62,6 +63,12 @@ TEST(Presets, HaveWhatTheirFamiliesHave) {
   EXPECT_TRUE(qwen.model.qkv_bias);
   EXPECT_EQ(qwen.model.norm_eps, 1e-6);
   EXPECT_EQ(qwen.attention.kind, config::AttentionKind::full);
+  EXPECT_FALSE(qwen.model.qk_norm);
+  const config::Model qwen3 = experiment_with(preset("qwen3-0.6b")).model;
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_TRUE(qwen3.tie_embeddings);
+  EXPECT_EQ(qwen3.head_dim(), 128);
   const config::RopeScaling scaling = experiment_with(preset("llama3.1-8b")).model.rope.scaling;
   EXPECT_EQ(scaling.kind, config::RopeScalingKind::llama3);
   EXPECT_EQ(scaling.factor, 8);

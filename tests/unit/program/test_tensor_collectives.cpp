@@ -110,6 +110,10 @@ TEST(TensorCollectives, OfTheUpdateSumTheGainsOfAStage) {
               ElementsAre(TensorCollective{Collective::all_reduce, 2 * 3 * 64 * 4}));
   EXPECT_THAT(list(e, Operation::reduce_gradients, Pass::backward, false, 2),
               ElementsAre(TensorCollective{Collective::all_reduce, (2 * 3 + 1) * 64 * 4}));
+  config::Experiment normed = e;  // heads of 16
+  normed.model.qk_norm = normed.model.qkv_bias = true;
+  EXPECT_THAT(list(normed, Operation::reduce_gradients, Pass::backward, false, 0),
+              ElementsAre(TensorCollective{Collective::all_reduce, 2 * 3 * (64 + 16) * 4}));
 }
 
 TEST(TensorCollectives, AreNoneOfAllElseAndOfOneRank) {

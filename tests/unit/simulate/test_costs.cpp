@@ -381,6 +381,11 @@ TEST(Operations, ReadAndWriteWhatBiasesAreAddedTo) {
   EXPECT_NEAR(bytes_added(&config::Model::qkv_bias, Pass::backward), 128 * 64 * 4, 1e-6);
 }
 
+TEST(Operations, ReadAndWriteWhatHeadsAreNormed) {
+  EXPECT_NEAR(bytes_added(&config::Model::qk_norm, Pass::forward), 128 * 48 * 2 * 4, 1e-6);
+  EXPECT_NEAR(bytes_added(&config::Model::qk_norm, Pass::backward), 128 * 48 * 3 * 4, 1e-6);
+}
+
 TEST(Operations, UpdateOwnedParametersOnly) {
   config::Experiment e = experiment();
   Machine machine;

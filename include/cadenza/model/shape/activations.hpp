@@ -36,9 +36,14 @@ struct Capacity {
 
 template <typename Real, typename Sum, template <typename> class Array>
 struct LayerArrays {
-  Array<std::byte> input;   ///< [r, C] residual stream
-  Array<Sum> rstd1;         ///< [r]
-  Array<Real> q, k, v;      ///< [R, H D], [R, G D], [R, G D]
+  Array<std::byte> input;  ///< [r, C] residual stream
+  Array<Sum> rstd1;        ///< [r]
+  Array<Real> q, k, v;     ///< [R, H D], [R, G D], [R, G D]
+  /// [R, H D], [R, G D]: what the norms of Q and K read, where the model has them (model.qk_norm).
+  /// Their gradient needs it, and the norms' output does not give it back where a weight is 0. To
+  /// make it again would take two products. Its own root mean square follows from it and is not
+  /// kept.
+  Array<Real> unnormed_q, unnormed_k;
   Array<Real> out;          ///< [R, H D]: O; where Sum is Real, also while attention adds to it
   Array<Sum> lse;           ///< [R, H]
   Array<std::byte> middle;  ///< [r, C] residual stream after attention
@@ -49,7 +54,7 @@ struct LayerArrays {
 /// Which activations of a layer are kept for its backward pass; `input` is in any case. The others
 /// are computed again.
 struct Keeps {
-  bool attention = true;  ///< rstd1, q, k, v, out, lse
+  bool attention = true;  ///< rstd1, q, k, v, unnormed_q, unnormed_k, out, lse
   bool middle = true;     ///< middle, rstd2
   bool gate_up = true;
   explicit Keeps(config::Recompute recompute);
@@ -85,7 +90,7 @@ struct ActivationArrays {
   Array<Real> gathered;      ///< [R, C]; empty without a tensor group
   Array<std::byte> parts;    ///< [2, R, C]; empty without a tensor group
   Array<Real> hidden;        ///< [R, F] and [R, (H + 2 G) D]
-  Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient and bias_gradient
+  Array<Sum> norm_partials;  ///< scratch of rms_norm_gradient, head_norm_gradient, bias_gradient
   // Scratch of the loss; empty if the part has no head.
   Array<Sum> rstd_last;         ///< [r]
   std::int64_t logit_rows = 0;  ///< rows whose logits are computed at a time
@@ -95,8 +100,9 @@ struct ActivationArrays {
   Array<Sum> losses;            ///< [2, R], see RowLosses
 };
 
-/// Smallest number of rows of a block of rms_norm_gradient and bias_gradient: their contributions
-/// to the parameter's gradient are added in Real's accumulator, the blocks' sums in double.
+/// Smallest number of rows of a block of rms_norm_gradient, head_norm_gradient and bias_gradient:
+/// their contributions to the parameter's gradient are added in Real's accumulator, the blocks'
+/// sums in double.
 inline constexpr std::int64_t kNormBlockRows = 32;
 /// Returns the size of their scratch in elements: they sum over blocks of rows that do not depend
 /// on the number of threads, so neither does the result.

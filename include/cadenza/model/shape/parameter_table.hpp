@@ -34,6 +34,7 @@ struct ParameterInfo {
 struct LayerOffsets {
   std::int64_t input_norm, q, k, v, o, post_norm, gate, up, down;
   std::int64_t q_bias, k_bias, v_bias;  ///< neighbours in this order; -1: the model has none
+  std::int64_t q_norm, k_norm;          ///< neighbours in this order; -1: the model has none
   Range matrices;                       ///< all but the biases and norms
 };
 

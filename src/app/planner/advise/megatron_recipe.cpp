@@ -65,8 +65,9 @@ class Arguments {
     }
     if (m.query_width() != m.d_model) heads += fmt::format(" --kv-channels {}", m.head_dim());
     line(heads);
-    line(fmt::format("--swiglu --normalization RMSNorm --norm-epsilon {:g} --disable-bias-linear{}",
-                     m.norm_eps, m.qkv_bias ? " --add-qkv-bias" : ""));
+    line(fmt::format(
+        "--swiglu --normalization RMSNorm --norm-epsilon {:g} --disable-bias-linear{}{}",
+        m.norm_eps, m.qkv_bias ? " --add-qkv-bias" : "", m.qk_norm ? " --qk-layernorm" : ""));
     line(fmt::format("--position-embedding-type rope --rotary-base {:.0f}{}", m.rope.theta,
                      m.tie_embeddings ? "" : " --untie-embeddings-and-output-weights"));
     line("--attention-dropout 0 --hidden-dropout 0 --transformer-impl transformer_engine");

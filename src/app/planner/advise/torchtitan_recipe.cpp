@@ -66,6 +66,7 @@ class Toml {
     section("model");
     if (m.query_width() != m.d_model) lacks(fmt::format("head_dim {}", m.head_dim()));
     if (m.qkv_bias) lacks("biases of Q, K and V");
+    if (m.qk_norm) lacks("norms of Q and K");
     word("name", "llama3");
     if (known != kFlavors.end()) {
       word("flavor", fmt::format("{}_flex", known->name));
