@@ -110,6 +110,37 @@ def test_resolved_experiment_runs_the_same(finished, tmp_path):
     np.testing.assert_array_equal(again.losses, run.losses)
 
 
+def test_keys_of_model_win_over_the_file_of_a_qwen(corpus, tmp_path):
+    path = tmp_path / "config.json"
+    model = write_model(path)
+    config = json.loads(path.read_text())
+    config |= {"model_type": "qwen3", "head_dim": 10, "rms_norm_eps": 1e-6, "sliding_window": None}
+    path.write_text(json.dumps(config))
+    layout = {"parallel": {"tensor": 2}, "data": harness.tokens_data(corpus)}
+    written = {"layers": 1, "qkv_bias": True}
+    read = harness.train(
+        tmp_path / "read", {**layout, "run": {"checkpoint": {"every": 3}}, "model": model | written}
+    )
+    own = {**written, "qk_norm": True, "head_dim": 10, "norm_eps": 1e-6}
+    spelt = harness.train(tmp_path / "spelt", {**layout, "model": own})
+    np.testing.assert_array_equal(read.losses, spelt.losses)
+    parameters = read.checkpoint(3)
+    attention = "model.layers.0.self_attn."
+    shapes = {
+        name.removeprefix(attention): value.shape
+        for name, value in parameters.items()
+        if name.startswith(attention) and value.ndim == 1
+    }
+    assert shapes == {
+        "q_proj.bias": (40,),
+        "k_proj.bias": (20,),
+        "v_proj.bias": (20,),
+        "q_norm.weight": (10,),
+        "k_norm.weight": (10,),
+    }
+    assert not any("layers.1" in name for name in parameters)
+
+
 def test_trace_index_reaches_every_rank(finished):
     run, _ = finished
     with h5py.File(run.folder / "trace/run.h5", "r") as index:
