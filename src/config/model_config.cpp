@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -17,9 +18,12 @@
 namespace cadenza::config {
 namespace {
 
-/// What sliding_window means: nothing that the class knows, the window of all layers, or nothing
-/// unless use_sliding_window is true.
-enum class FileWindow { unknown, all_layers, unused };
+constexpr std::string_view kFull = "full", kWindow = "window";
+constexpr std::int64_t kMostLayers = 100000;  // of an experiment
+
+/// What sliding_window means: nothing that the class knows, the window of all layers, or that of
+/// the layers from max_window_layers on where use_sliding_window is true.
+enum class FileWindow { unknown, all_layers, where_used };
 
 /// A model_type that Cadenza has.
 struct Family {
@@ -32,8 +36,8 @@ struct Family {
 const std::vector<Family> kFamilies = {
     {"llama", FileWindow::unknown, {}},
     {"mistral", FileWindow::all_layers, {}},
-    {"qwen2", FileWindow::unused, {{"qkv_bias", "true"}}},
-    {"qwen3", FileWindow::unused, {{"qk_norm", "true"}, {"head_dim", "128"}}}};
+    {"qwen2", FileWindow::where_used, {{"qkv_bias", "true"}}},
+    {"qwen3", FileWindow::where_used, {{"qk_norm", "true"}, {"head_dim", "128"}}}};
 
 /// A model_type that Cadenza does not have, and what that would take.
 struct OtherFamily {
@@ -95,7 +99,6 @@ struct Fixed {
 const std::vector<Fixed> kFixed = {
     {"hidden_act", {"silu"}, "Cadenza has SwiGLU only"},
     {"mlp_bias", {"false"}, "Cadenza has biases of Q, K and V only"},
-    {"use_sliding_window", {"false"}, "windows of some layers are attention.layers"},
     {"use_mrope", {"false"}, "Cadenza counts a document's tokens in one dimension"},
     {"attention_dropout", {"0.0", "0"}, "Cadenza has no dropout"},
     {"partial_rotary_factor", {"1.0", "1"}, "Cadenza rotates whole heads"},
@@ -113,9 +116,11 @@ const std::vector<Fixed> kRopeFixed = {
 constexpr std::string_view kNeutral[] = {
     "_name_or_path",       "bos_token_id",         "dtype",
     "eos_token_id",        "initializer_range",    "max_position_embeddings",
-    "max_sequence_length", "max_window_layers",    "model_type",
-    "pad_token_id",        "pretraining_tp",       "sliding_window",
+    "max_sequence_length", "pad_token_id",         "pretraining_tp",
     "torch_dtype",         "transformers_version", "use_cache"};
+/// Keys of the family and of its mask, which have functions of their own.
+constexpr std::string_view kOfFamily[] = {"layer_types", "max_window_layers", "model_type",
+                                          "sliding_window", "use_sliding_window"};
 
 bool is_one_of(const Value& value, const std::vector<std::string_view>& texts) {
   return value.kind == Value::Kind::scalar && std::ranges::count(texts, value.text) > 0;
@@ -199,35 +204,104 @@ void check_bias(const Value& bias, const Family& family) {
                       found(bias), has));
 }
 
-void check_layer_types(const Value& types) {
-  for (const Value& type : types.items) {
-    if (type.text == "full_attention") continue;
-    fail_at(
-        type.place, "layer_types",
-        fmt::format("found {}; valid: full_attention (windows of some layers are attention.layers)",
-                    found(type)));
-  }
-}
-
-/// The window of all layers; null: none.
-const Value* window_of(const Value& file) {
-  const Value* const window = file.find("sliding_window");
-  const FileWindow meaning = family_of(file).window;
-  if (window == nullptr || window->kind == Value::Kind::nothing) return nullptr;
-  if (meaning == FileWindow::all_layers) return window;
-  if (meaning == FileWindow::unused) return nullptr;
-  fail_at(window->place, "sliding_window",
-          fmt::format("found {}; valid: null (of this model_type; a window is attention.kind and "
-                      "attention.window of the experiment)",
-                      found(*window)));
-}
-
 Value word_at(const Place& place, std::string_view text) {
   Value value;
   value.kind = Value::Kind::scalar;
   value.text = text;
   value.place = place;
   return value;
+}
+
+/// Whether the file's window is that of some layer.
+bool uses_window(const Value& file, const Family& family) {
+  const Value* const window = file.find("sliding_window");
+  const Value* const use = file.find("use_sliding_window");
+  const bool given = window != nullptr && window->kind != Value::Kind::nothing;
+  const bool used = use != nullptr && is_one_of(*use, {"true"});
+  switch (family.window) {
+    case FileWindow::all_layers:
+      return given;
+    case FileWindow::where_used:
+      return given && used;
+    case FileWindow::unknown:
+      break;
+  }
+  const auto refuse = [](const Value& value, std::string_view name, std::string_view valid) {
+    fail_at(value.place, std::string(name),
+            fmt::format("found {}; valid: {} (of this model_type; a window is attention.kind and "
+                        "attention.window of the experiment)",
+                        found(value), valid));
+  };
+  if (given) refuse(*window, "sliding_window", "null");
+  if (used) refuse(*use, "use_sliding_window", "false");
+  return false;
+}
+
+std::int64_t integer_or(const Value* value, std::int64_t otherwise) {
+  if (value == nullptr || value->kind != Value::Kind::scalar) return otherwise;
+  std::int64_t number = otherwise;
+  std::from_chars(value->text.data(), value->text.data() + value->text.size(), number);
+  return number;
+}
+
+/// Kinds of attention that layer_types lists.
+std::vector<Value> listed_kinds(const Value& types, std::int64_t layers, bool windows) {
+  if (std::ssize(types.items) != layers) {
+    fail_at(types.place, "layer_types",
+            fmt::format("found {} types; valid: one for each of {} layers (num_hidden_layers)",
+                        types.items.size(), layers));
+  }
+  std::vector<Value> kinds;
+  for (const Value& type : types.items) {
+    if (type.text == "sliding_attention" && windows) {
+      kinds.push_back(word_at(type.place, kWindow));
+    } else if (type.text == "full_attention") {
+      kinds.push_back(word_at(type.place, kFull));
+    } else {
+      fail_at(type.place, "layer_types",
+              fmt::format("found {}; valid: full_attention{}", found(type),
+                          windows ? ", sliding_attention" : " (no window is used)"));
+    }
+  }
+  return kinds;
+}
+
+/// Kinds of the file's layers; empty: all are full.
+std::vector<Value> kinds_of_layers(const Value& file) {
+  const Family& family = family_of(file);
+  const bool windows = uses_window(file, family);
+  const Value* const count = file.find("num_hidden_layers");
+  const std::int64_t layers = integer_or(count, 0);
+  const Value* const types = file.find("layer_types");
+  if (types != nullptr && types->kind == Value::Kind::list) {
+    return listed_kinds(*types, layers, windows);
+  }
+  if (!windows || layers > kMostLayers) return {};
+  constexpr std::int64_t kFirstWindow = 28;  // by Qwen's classes
+  const bool all = family.window == FileWindow::all_layers;
+  const std::int64_t first = all ? 0 : integer_or(file.find("max_window_layers"), kFirstWindow);
+  std::vector<Value> kinds;
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    kinds.push_back(word_at(file.place, layer < first ? kFull : kWindow));
+  }
+  return kinds;
+}
+
+/// Adds the file's window to an experiment with so many layers that says no kind of attention.
+void add_window(const Value& file, std::int64_t layers, Value& root) {
+  std::vector<Value> kinds = kinds_of_layers(file);
+  if (gives(root, "attention.kind")) return;
+  if (std::ssize(kinds) > layers) kinds.resize(static_cast<std::size_t>(layers));
+  const auto full = std::ranges::count(kinds, kFull, &Value::text);
+  if (full == std::ssize(kinds)) return;
+  const Value& window = *file.find("sliding_window");
+  add(root, "attention.kind", word_at(window.place, kWindow));
+  add(root, "attention.window", window);
+  if (full == 0 || gives(root, "attention.layers")) return;
+  Value list = word_at(window.place, "");
+  list.kind = Value::Kind::list;
+  list.items = std::move(kinds);
+  add(root, "attention.layers", list);
 }
 
 /// The block `model` that config.json describes.
@@ -243,9 +317,8 @@ Value model_of(const Value& file) {
       check_architectures(entry.value);
     } else if (name == "attention_bias") {
       check_bias(entry.value, family);
-    } else if (name == "layer_types") {
-      check_layer_types(entry.value);
     } else if (std::ranges::count(kNeutral, name) == 0 &&
+               std::ranges::count(kOfFamily, name) == 0 &&
                !take_key(entry, name, kGiven, kFixed, model)) {
       refuse_unknown(entry, name);
     }
@@ -279,10 +352,7 @@ void resolve_model_config(Value& root, const ReadFile& read) {
   }
   add_missing(*model, described);
   model->place = file.place;  // what is missing is missing there
-  const Value* const window = window_of(file);
-  if (window == nullptr || gives(root, "attention.kind")) return;
-  add(root, "attention.kind", word_at(window->place, "window"));
-  add(root, "attention.window", *window);
+  add_window(file, integer_or(model->find("layers"), 0), root);
 }
 
 }  // namespace cadenza::config

@@ -279,9 +279,11 @@ TEST(ModelConfig, OtherModelsAreRefusedByTheKeyThatSaysSo) {
       {"\"num_experts\": 8", "num_experts: found 8; valid: null (Cadenza has no experts)"},
       {"\"num_local_experts\": 8", "num_local_experts: found 8; valid: null (Cadenza has no ex"},
       {"\"sliding_window\": 4096", "sliding_window: found 4096; valid: null (of this model_type"},
-      {"\"use_sliding_window\": true", "use_sliding_window: found true; valid: false (windows of"},
+      {"\"use_sliding_window\": true", "use_sliding_window: found true; valid: false (of this mod"},
       {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
-       "layer_types: found \"sliding_attention\"; valid: full_attention (windows of some layers"},
+       "layer_types: found \"sliding_attention\"; valid: full_attention (no window is used)"},
+      {"\"layer_types\": [\"full_attention\"]",
+       "layer_types: found 1 types; valid: one for each of 2 layers (num_hidden_layers)"},
       {"\"use_mrope\": true", "use_mrope: found true; valid: false"},
       {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor: found 0.5; valid: 1.0 or 1"},
       {"\"quantization_config\": {\"bits\": 4}", "quantization_config: found a block of keys; val"},
@@ -385,6 +387,31 @@ TEST(ModelConfig, AWindowOfAllLayersIsTheKindOfAttention) {
   EXPECT_EQ(attention({"attention.kind=full"}).window, 0);
   EXPECT_THAT(refusal(llama_with("\"llama\"", "\"mistral\", \"sliding_window\": \"a\"")),
               StartsWith("m.json:14: attention.window: found \"a\"; valid"));
+}
+
+/// Windows of some layers: from max_window_layers on, or as layer_types says.
+TEST(ModelConfig, WindowsOfSomeLayersAreTheirKind) {
+  std::string qwen = llama_with("\"model_type\": \"llama\"", "\"model_type\": \"qwen3\"");
+  const auto attention = [&](const std::string& keys, const Overrides& overrides = {}) {
+    std::string file = qwen;
+    file.insert(1, "\"sliding_window\": 256, \"use_sliding_window\": true, " + keys);
+    return experiment_with(file, overrides).attention;
+  };
+  const std::vector second = {AttentionKind::full, AttentionKind::window};
+  for (const char* keys : {"\"max_window_layers\": 1, ",
+                           "\"layer_types\": [\"full_attention\", \"sliding_attention\"], "}) {
+    EXPECT_EQ(attention(keys).kind, AttentionKind::window);
+    EXPECT_EQ(attention(keys).window, 256);
+    EXPECT_EQ(attention(keys).layers, second);
+    EXPECT_EQ(attention(keys, {"model.layers=1"}).kind, AttentionKind::full);
+    EXPECT_EQ(attention(keys, {"model.layers=4"}).layers, second);
+    EXPECT_EQ(attention(keys, {"attention.kind=full"}).kind, AttentionKind::full);
+    EXPECT_EQ(attention(keys, {"attention.layers=[window]"}).layers,
+              std::vector{AttentionKind::window});
+  }
+  EXPECT_EQ(attention("").kind, AttentionKind::full) << "28 layers have none by themselves";
+  EXPECT_EQ(attention("\"max_window_layers\": 0, ").kind, AttentionKind::window);
+  EXPECT_TRUE(attention("\"max_window_layers\": 0, ").layers.empty());
 }
 
 TEST(ModelConfig, KeysThatChangeNothingAreAccepted) {
