@@ -145,6 +145,10 @@ def test_sparsity_is_of_the_flops_of_dense_attention():
     layers = cadenza.attention_sparsity(passes, steps, ["step", "pipeline", "layer"])
     assert layers["dense_flops"].tolist() == [100, 100]
     assert layers["sparsity"].tolist() == pytest.approx([0.6, 0.8])
+    # Layers of two masks: the same FLOPs, and none left out.
+    full = cadenza.attention_sparsity(passes, steps.assign(dense_attention_flops=60.0),
+                                      ["step", "pipeline", "layer"])
+    assert full["sparsity"].tolist() == [0, 0]
     older = steps.assign(dense_attention_flops=0.0)
     assert cadenza.attention_sparsity(passes, older, ["step"]).empty
 

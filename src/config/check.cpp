@@ -291,19 +291,22 @@ void check_layers(const Checker& check, const Experiment& e) {
   }
   const std::int64_t full = a.full_layers({0, e.model.layers});
   check.require(full < e.model.layers, "attention.layers",
-                "found no {}; valid: at least one, or attention.kind full", word(a.kind));
+                "found no {} for any of {} layers; valid: at least one, or attention.kind full",
+                word(a.kind), e.model.layers);
   if (full == 0) return;
   check.require(a.kind != AttentionKind::dual_chunk, "attention.layers",
                 "found full with attention.kind dual_chunk, whose keys lie at other positions; "
                 "valid: dual_chunk alone");
   const bool pooled =
       e.parallel.pipeline > 1 && e.pipeline_schedule() == PipelineSchedule::phase_aligned;
-  check.require(!pooled || (!traits_of(a.kind).sparse && stages_are_alike(e)), "attention.layers",
+  const bool sparse = traits_of(a.kind).sparse.has_value();
+  check.require(!pooled || (!sparse && stages_are_alike(e)), "attention.layers",
                 "found {} with schedule phase_aligned (of cad with pipelines, unless "
                 "parallel.schedule says otherwise), where servers compute the same layer of "
-                "several stages at once; valid: {}or another parallel.schedule",
-                traits_of(a.kind).sparse ? "full and sparse layers" : "stages that differ",
-                traits_of(a.kind).sparse ? "" : "stages with the same kinds in the same order, ");
+                "several stages at once; valid: {}{}",
+                sparse ? "full and sparse layers" : "stages that differ",
+                sparse ? "one kind" : "the same kinds in the same order in all stages",
+                a.servers > 0 ? "" : ", or another parallel.schedule");
 }
 
 void check_attention(const Checker& check, const Experiment& e) {

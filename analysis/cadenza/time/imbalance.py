@@ -165,6 +165,10 @@ def attention_sparsity(
     dense = steps.groupby("step")["dense_attention_flops"].max()
     layers = found.groupby("step")["flops"].transform("size")  # all take the same
     found["dense_flops"] = found["step"].map(dense) / layers
+    # Where nothing was left out, layers may have masks of their own (attention.layers).
+    all_layers = found.groupby("step")["flops"].transform("sum")
+    whole = np.isclose(all_layers, found["step"].map(dense), rtol=1e-9)
+    found["dense_flops"] = found["dense_flops"].mask(whole, found["flops"])
     found = found[found["dense_flops"] > 0].reset_index(drop=True)
     return found.assign(sparsity=1 - found["flops"] / found["dense_flops"])
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -33,11 +34,10 @@ bool completes(const Workload& first, const Workload& second) {
 /// By plan: the share of the model's layers that it covers. Weighted by it, sums over plans are
 /// those of a mean layer.
 std::vector<double> layer_shares(const std::vector<Plan>& plans) {
+  std::set<std::vector<int>> classes;
+  for (const Plan& plan : plans) classes.insert(plan.workload.layers);
   std::size_t layers = 0;
-  for (const Plan& plan : plans) {  // plans of the first tick
-    if (&plan != &plans.front() && plan.workload.layers == plans.front().workload.layers) break;
-    layers += plan.workload.layers.size();
-  }
+  for (const std::vector<int>& each : classes) layers += each.size();
   std::vector<double> shares;
   for (const Plan& plan : plans) {
     const auto mine = static_cast<double>(plan.workload.layers.size());
@@ -80,6 +80,7 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
   const std::vector<double> parts = layer_shares(plans);
   std::vector<double> at_home = summary.total.cost_per_rank;
   std::vector<double> bytes = at_home;
+  double moved = 0;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const Plan& plan = plans[i];
     const std::vector<double> home = cost_at_home(plan.workload);
@@ -88,7 +89,9 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
       bytes[rank] += parts[i] * static_cast<double>(plan.bytes_sent_per_rank[rank]);
       at_home[rank] += parts[i] * home[rank];
     }
-    summary.keys += key_bytes(plan);
+    const KeyBytes keys = key_bytes(plan);
+    moved += parts[i] * static_cast<double>(keys.moved);
+    summary.keys.needed += parts[i] * keys.needed;
     const Prediction prediction = prediction_of(plans, i, notes);
     summary.prediction.lower_bound_seconds += parts[i] * prediction.lower_bound_seconds;
     summary.prediction.predicted_seconds += parts[i] * prediction.predicted_seconds;
@@ -96,6 +99,7 @@ Summary summarize(const std::vector<Plan>& plans, const StepNotes& notes) {
   for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
     summary.total.bytes_sent_per_rank[rank] = std::llround(bytes[rank]);
   }
+  summary.keys.moved = std::llround(moved);
   summary.imbalance_at_home = imbalance_at_home(plans.front().workload, at_home);
   return summary;
 }
@@ -193,12 +197,6 @@ double rows_needed(const Workload& workload, const Tasks& tasks, const std::vect
 }
 
 }  // namespace
-
-KeyBytes& KeyBytes::operator+=(const KeyBytes& other) {
-  moved += other.moved;
-  needed += other.needed;
-  return *this;
-}
 
 KeyBytes key_bytes(const Plan& plan) {
   KeyBytes bytes;

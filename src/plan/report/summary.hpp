@@ -19,7 +19,6 @@ struct KeyBytes {
   /// once. With sparse attention this is an estimate: a task reads a row unless all blocks of its
   /// queries leave it out, each with the probability that the plan expects for a pair.
   double needed = 0;
-  KeyBytes& operator+=(const KeyBytes& other);
 };
 
 /// The key bytes of a forward plan.

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 
 #include "cadenza/plan/predict.hpp"
 #include "cadenza/plan/report.hpp"
@@ -46,6 +47,28 @@ TEST(Report, JsonHasExactlyTheContractsKeys) {
               ::testing::ElementsAre("bytes_sent_per_rank", "cost_per_rank", "imbalance",
                                      "imbalance_before", "key_bytes_moved", "key_bytes_needed",
                                      "lower_bound_seconds", "predicted_seconds"));
+}
+
+/// Two layers of one kind and one of another, each with plans of two halves.
+TEST(Report, SumsAreThoseOfTheMeanLayer) {
+  std::vector<Plan> plans = step();
+  plans.insert(plans.end(),
+               {cad(workload({{200}, {100}}), 16, 0.0), cad(workload({{40, 90}, {700}}), 16, 0.0)});
+  const auto summary = [](const std::vector<Plan>& of, const char* key) {
+    const json value = json::parse(to_json(of))["summary"][key];
+    return value.is_array() ? value[0].get<double>() : value.get<double>();
+  };
+  for (const char* key : {"cost_per_rank", "bytes_sent_per_rank", "key_bytes_moved",
+                          "lower_bound_seconds", "predicted_seconds"}) {
+    const double first = summary({plans[0], plans[1]}, key);
+    const double second = summary({plans[2], plans[3]}, key);
+    std::vector<Plan> all = plans;
+    all[0].workload.layers = all[1].workload.layers = {0, 2};
+    all[2].workload.layers = all[3].workload.layers = {1};
+    const double mean = (2 * first + second) / 3;
+    const double rounded = std::string_view(key).find("bytes") == std::string_view::npos ? 0 : 0.5;
+    EXPECT_NEAR(summary(all, key), mean, rounded + 1e-9 * mean) << key;
+  }
 }
 
 /// A document of 200 tokens shared by four ranks.
