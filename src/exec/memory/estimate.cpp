@@ -64,7 +64,7 @@ std::int64_t rotation_bytes(const config::Experiment& e) {
 }
 
 /// Activations of a stack that says what it keeps (config::KeptBytes). Recomputed parts exist once,
-/// and twice with ping-pong, whose halves may be in two layers.
+/// those of attention twice with ping-pong, whose halves may be in two layers.
 std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& part,
                         const program::Program& program, std::int64_t rows) {
   const config::Software& software = e.cluster.software;
@@ -88,8 +88,10 @@ std::int64_t kept_bytes(const config::Experiment& e, const model::ModelPart& par
   if (recompute == config::Recompute::layer) {
     stays = config::element_bytes(e.run.dtype).element * width;  // its input
   }
-  const double again =
-      (layer - stays) * (e.attention.overlap == config::Overlap::ping_pong ? 2 : 1);
+  double again = layer - stays;
+  const bool both =
+      recompute == config::Recompute::attention || recompute == config::Recompute::layer;
+  if (both && e.attention.overlap == config::Overlap::ping_pong) again += attention;
   double token = stays * static_cast<double>(program.buffers) * part.most_chunk_layers() + again;
   if (part.head) {
     token += (kept.logits / tensor + kept.whole_logits) * static_cast<double>(e.model.vocab);

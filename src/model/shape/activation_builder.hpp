@@ -56,16 +56,17 @@ class ActivationBuilder {
   /// Of the residual stream.
   std::int64_t bytes_of_rows() const { return held_ * shape_.width * bytes_of(capacity_.residual); }
 
-  /// Makes the arrays that layers share: layer l has set l modulo their number. Layers in slots
-  /// take turns in them, so that there each slot has its own.
+  /// Makes the arrays that layers share: layer l has set l modulo their number. What follows
+  /// attention is used up before another layer makes it; of attention, halves may be in two layers.
+  /// Layers in slots take turns in them, so that there each slot has its own.
   std::vector<Layer> make_shared() {
+    Layer once;
+    if (!keeps_.middle) make_middle(once);
+    if (!keeps_.gate_up) make_(once.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
     const bool turns = capacity_.layers_at_once > 1 && capacity_.slots > 0;
-    std::vector<Layer> shared(at(turns ? capacity_.slots : capacity_.layers_at_once));
-    for (Layer& set : shared) {
-      if (!keeps_.attention) make_attention(set);
-      if (!keeps_.middle) make_middle(set);
-      if (!keeps_.gate_up) make_(set.gate_up, "gate_up", rows_ * 2 * shape_.ffn);
-    }
+    std::vector<Layer> shared(at(turns ? capacity_.slots : capacity_.layers_at_once), once);
+    if (keeps_.attention) return shared;
+    for (Layer& set : shared) make_attention(set);
     return shared;
   }
 

@@ -93,6 +93,32 @@ void expect_allocated(const Case& c, config::Dtype dtype) {
   EXPECT_EQ(ledger.peak(MemoryKind::activations), ledger.current(MemoryKind::activations));
 }
 
+/// Halves of a microbatch may be in two layers: of what is recomputed, attention's part exists
+/// twice.
+TEST(Estimate, HalvesNeedAnotherSetOfRecomputedAttentionOnly) {
+  for (const Case& c : cases()) {
+    if (c.capacity.slots > 0) continue;
+    Capacity halves = c.capacity;
+    halves.layers_at_once = 2;
+    const auto bytes = [&](const Capacity& capacity, config::Recompute recompute) {
+      return activation_bytes(c.model, c.part, capacity, recompute, config::Dtype::float32);
+    };
+    const bool again =
+        c.recompute == config::Recompute::attention || c.recompute == config::Recompute::layer;
+    // What a layer keeps of attention: with all layers of a buffer, or once.
+    Capacity one = c.capacity, two = c.capacity;
+    one.buffers = 1;
+    two.buffers = 2;
+    const auto buffer = [&](config::Recompute recompute) {
+      return bytes(two, recompute) - bytes(one, recompute);
+    };
+    const std::int64_t attention =
+        (buffer(config::Recompute::none) - buffer(config::Recompute::attention)) /
+        c.part.most_chunk_layers();
+    EXPECT_EQ(bytes(halves, c.recompute) - bytes(c.capacity, c.recompute), again ? attention : 0);
+  }
+}
+
 TEST(Estimate, BytesAreThoseAllocated) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(::testing::Message() << "vocab " << c.model.vocab << ", rows " << c.capacity.rows

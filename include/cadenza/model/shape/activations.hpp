@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activations of a rank's part of the model: the arrays that each microbatch in flight keeps
 // for its backward pass, and one set of all others. An activation that is recomputed instead of
-// kept (run.recompute) is one array, shared by all layers of all buffers; with ping-pong it is two,
-// for even and odd layers of a chunk, as its halves may be in two layers at the same time.
+// kept (run.recompute) is one array, shared by all layers of all buffers; of attention with
+// ping-pong, whose halves may be in two layers, it is two, for even and odd layers of a chunk.
 //
 // A microbatch has R rows, r = R / tensor_size of them between the products; C, H, G, D, F, V are
 // those of the part (PartShape).
