@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <numeric>
 #include <set>
 
 #include "cadenza/plan/validate.hpp"
@@ -209,6 +210,77 @@ TEST(LayerClasses, EachMaskIsBalancedByItself) {
   EXPECT_THAT(pairs_by_rank(plans[0].forward, 2, e.model.heads), ElementsAre(23, 23));
   EXPECT_THAT(pairs_by_rank(plans[1].forward, 2, e.model.heads), ElementsAre(15, 15));
   EXPECT_EQ(plans[0].forward.workload.homes, plans[1].forward.workload.homes);
+}
+
+/// Keys that a query of a document sees, counted one by one.
+std::int64_t seen_by(const config::Attention& a, bool full, std::int64_t length, std::int64_t i) {
+  std::int64_t count = 0;
+  for (std::int64_t j = 0; j < length; ++j) {
+    const bool causal = j <= i;
+    if (full) {
+      count += causal;
+    } else if (a.kind == config::AttentionKind::window) {
+      count += causal && (i - j < a.window || j < a.sinks);
+    } else {
+      count += causal || (i < a.prefix && j < a.prefix);
+    }
+  }
+  return count;
+}
+
+/// Pairs of all heads that a plan's tasks have to cover.
+std::int64_t pairs_to_cover(const config::Attention& a, bool full, const plan::Workload& workload) {
+  std::int64_t pairs = 0;
+  for (std::size_t d = 0; d < workload.lengths.size(); ++d) {
+    const std::int64_t length = workload.lengths[d];
+    const Range queries = workload.queries.empty() ? Range{0, length} : workload.queries[d];
+    for (std::int64_t i = queries.begin; i < queries.end; ++i) pairs += seen_by(a, full, length, i);
+  }
+  return pairs * workload.shape.heads;
+}
+
+/// Any layout with layers of two kinds, where servers have no layers of several stages.
+config::Experiment random_layers(std::uint64_t seed) {
+  plan::test::Draw draw(seed);
+  config::Experiment e = test::random_experiment(draw);
+  config::Attention& a = e.attention;
+  a.kind = draw.of(std::vector{config::AttentionKind::window, config::AttentionKind::prefix});
+  a.window = draw.of(std::vector<std::int64_t>{1, 7, 60});
+  a.sinks = draw.of(std::vector<std::int64_t>{0, 3});
+  a.prefix = draw.of(std::vector<std::int64_t>{5, 80});
+  a.layers = draw.of(std::vector<std::vector<config::AttentionKind>>{
+      {a.kind, kFull}, {kFull, a.kind}, {a.kind, a.kind, kFull}});
+  if (a.kind == config::AttentionKind::prefix) a.overlap = config::Overlap::none;
+  if (a.servers == 0) e.parallel.schedule = config::PipelineSchedule::one_f_one_b;
+  if (a.servers > 0) e.parallel.pipeline = 1;
+  return e;
+}
+
+TEST(LayerClasses, PlansOfAnyLayoutCoverTheMaskOfTheirLayers) {
+  int of_two_kinds = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const config::Experiment e = random_layers(seed);
+    const std::vector<TickPlans> plans =
+        plan_ticks(e, data::Packer(test::Lengths(seed), e).batch(0), {});
+    std::set<bool> kinds;
+    for (const TickPlans& tick : plans) {
+      const plan::Workload& workload = tick.forward.workload;
+      EXPECT_THAT(plan::violations(tick.forward), IsEmpty());
+      const int layer = workload.layers.empty() ? 0 : workload.layers.front();
+      for (const int other : workload.layers) {
+        EXPECT_EQ(e.attention.is_full(other), e.attention.is_full(layer));
+      }
+      const bool full = e.attention.is_full(layer);
+      kinds.insert(full);
+      const auto ranks = static_cast<int>(tick.forward.cost_per_rank.size());
+      const auto covered = pairs_by_rank(tick.forward, ranks, 1);
+      EXPECT_EQ(std::accumulate(covered.begin(), covered.end(), std::int64_t{0}),
+                pairs_to_cover(e.attention, full, workload));
+    }
+    of_two_kinds += kinds.size() == 2;
+  }
+  EXPECT_GT(of_two_kinds, 100);
 }
 
 TEST(LayerClasses, PipelineStagesCountTheLayersOfTheModel) {
