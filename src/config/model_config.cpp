@@ -212,7 +212,7 @@ Value word_at(const Place& place, std::string_view text) {
   return value;
 }
 
-/// Whether the file's window is that of some layer.
+/// Whether the file's window is that of some layer. Refuses one that the class does not know.
 bool uses_window(const Value& file, const Family& family) {
   const Value* const window = file.find("sliding_window");
   const Value* const use = file.find("use_sliding_window");
@@ -266,15 +266,13 @@ std::vector<Value> listed_kinds(const Value& types, std::int64_t layers, bool wi
   return kinds;
 }
 
-/// Kinds of the file's layers; empty: all are full.
-std::vector<Value> kinds_of_layers(const Value& file) {
+/// Kinds of so many layers, or of those of layer_types; empty: all are full.
+std::vector<Value> kinds_of_layers(const Value& file, std::int64_t layers) {
   const Family& family = family_of(file);
   const bool windows = uses_window(file, family);
-  const Value* const count = file.find("num_hidden_layers");
-  const std::int64_t layers = integer_or(count, 0);
   const Value* const types = file.find("layer_types");
   if (types != nullptr && types->kind == Value::Kind::list) {
-    return listed_kinds(*types, layers, windows);
+    return listed_kinds(*types, integer_or(file.find("num_hidden_layers"), 0), windows);
   }
   if (!windows || layers > kMostLayers) return {};
   constexpr std::int64_t kFirstWindow = 28;  // by Qwen's classes
@@ -289,7 +287,7 @@ std::vector<Value> kinds_of_layers(const Value& file) {
 
 /// Adds the file's window to an experiment with so many layers that says no kind of attention.
 void add_window(const Value& file, std::int64_t layers, Value& root) {
-  std::vector<Value> kinds = kinds_of_layers(file);
+  std::vector<Value> kinds = kinds_of_layers(file, layers);
   if (gives(root, "attention.kind")) return;
   if (std::ssize(kinds) > layers) kinds.resize(static_cast<std::size_t>(layers));
   const auto full = std::ranges::count(kinds, kFull, &Value::text);

@@ -404,11 +404,12 @@ TEST(ModelConfig, WindowsOfSomeLayersAreTheirKind) {
     EXPECT_EQ(attention(keys).window, 256);
     EXPECT_EQ(attention(keys).layers, second);
     EXPECT_EQ(attention(keys, {"model.layers=1"}).kind, AttentionKind::full);
-    EXPECT_EQ(attention(keys, {"model.layers=4"}).layers, second);
     EXPECT_EQ(attention(keys, {"attention.kind=full"}).kind, AttentionKind::full);
     EXPECT_EQ(attention(keys, {"attention.layers=[window]"}).layers,
               std::vector{AttentionKind::window});
   }
+  const std::vector rest = {AttentionKind::full, AttentionKind::window, AttentionKind::window};
+  EXPECT_EQ(attention("\"max_window_layers\": 1, ", {"model.layers=3"}).layers, rest);
   EXPECT_EQ(attention("").kind, AttentionKind::full) << "28 layers have none by themselves";
   EXPECT_EQ(attention("\"max_window_layers\": 0, ").kind, AttentionKind::window);
   EXPECT_TRUE(attention("\"max_window_layers\": 0, ").layers.empty());
