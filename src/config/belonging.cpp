@@ -50,6 +50,13 @@ std::string shown(const T& value) {
         CADENZA_CHOICE(attention.kind), kinds_with(#path), Verdict::refused    \
   }
 
+// The row of a key that only one kind of rotary scaling takes.
+#define CADENZA_OF_SCALING(path, of)                                                   \
+  {                                                                                    \
+    CADENZA_KEY(path), CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::of), \
+        CADENZA_CHOICE(model.rope.scaling.kind), "kind " #of                           \
+  }
+
 // The rows of a key that only some tasks of source retrieval take.
 #define CADENZA_OF_TASK(path, condition, tasks)                                            \
   {CADENZA_KEY(path), CADENZA_USED(e.data.source == Source::retrieval),                    \
@@ -185,36 +192,20 @@ const Belonging kBelongings[] = {
     {CADENZA_KEY(model.rope.scaling.original_context),
      CADENZA_USED(e.model.rope.scaling.kind != RopeScalingKind::linear),
      CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn or llama3"},
-    {CADENZA_KEY(model.rope.scaling.beta_fast),
-     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
-     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
-    {CADENZA_KEY(model.rope.scaling.beta_slow),
-     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
-     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
-    {CADENZA_KEY(model.rope.scaling.mscale),
-     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
-     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
-    {CADENZA_KEY(model.rope.scaling.mscale_all_dim),
-     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
-     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
+    CADENZA_OF_SCALING(model.rope.scaling.beta_fast, yarn),
+    CADENZA_OF_SCALING(model.rope.scaling.beta_slow, yarn),
+    CADENZA_OF_SCALING(model.rope.scaling.mscale, yarn),
+    CADENZA_OF_SCALING(model.rope.scaling.mscale_all_dim, yarn),
     {CADENZA_KEY(model.rope.scaling.mscale),
      CADENZA_USED(e.model.rope.scaling.attention_factor == 0),
      CADENZA_CHOICE(model.rope.scaling.attention_factor), "attention_factor 0"},
     {CADENZA_KEY(model.rope.scaling.mscale_all_dim),
      CADENZA_USED(e.model.rope.scaling.attention_factor == 0),
      CADENZA_CHOICE(model.rope.scaling.attention_factor), "attention_factor 0"},
-    {CADENZA_KEY(model.rope.scaling.attention_factor),
-     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
-     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
-    {CADENZA_KEY(model.rope.scaling.truncate),
-     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::yarn),
-     CADENZA_CHOICE(model.rope.scaling.kind), "kind yarn"},
-    {CADENZA_KEY(model.rope.scaling.low_frequency),
-     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::llama3),
-     CADENZA_CHOICE(model.rope.scaling.kind), "kind llama3"},
-    {CADENZA_KEY(model.rope.scaling.high_frequency),
-     CADENZA_USED(e.model.rope.scaling.kind == RopeScalingKind::llama3),
-     CADENZA_CHOICE(model.rope.scaling.kind), "kind llama3"},
+    CADENZA_OF_SCALING(model.rope.scaling.attention_factor, yarn),
+    CADENZA_OF_SCALING(model.rope.scaling.truncate, yarn),
+    CADENZA_OF_SCALING(model.rope.scaling.low_frequency, llama3),
+    CADENZA_OF_SCALING(model.rope.scaling.high_frequency, llama3),
 
     {CADENZA_KEY(data.path), CADENZA_USED(reads_files(e)), CADENZA_CHOICE(data.source),
      "source text or tokens"},
@@ -357,6 +348,7 @@ const Belonging kBelongings[] = {
 #undef CADENZA_CHOICE
 #undef CADENZA_USED
 #undef CADENZA_OF_KIND
+#undef CADENZA_OF_SCALING
 #undef CADENZA_OF_TASK
 
 /// The value written at `path`; null if there is none.

@@ -28,14 +28,11 @@ struct BiasGradient {
   std::int64_t block_rows;
 
   KOKKOS_FUNCTION void operator()(const Team& team) const {
-    const std::int64_t first = team.league_rank() * block_rows;
-    const std::int64_t last = first + block_rows < rows ? first + block_rows : rows;
-    Sum* partial = partials + team.league_rank() * width;
-    for_columns(team, width, [=](const std::int64_t c) { partial[c] = 0; });
-    for (std::int64_t row = first; row < last; ++row) {
-      const Real* from = dy + row * width;
-      for_columns(team, width, [=](const std::int64_t c) { partial[c] += widen(from[c]); });
-    }
+    sum_row_block(
+        team, rows, block_rows, width, partials, [&](const std::int64_t row, Sum* partial) {
+          const Real* from = dy + row * width;
+          for_columns(team, width, [=](const std::int64_t c) { partial[c] += widen(from[c]); });
+        });
   }
 };
 

@@ -49,23 +49,22 @@ struct HeadNormGradient {
   std::int64_t block_rows;
 
   KOKKOS_FUNCTION void operator()(const Team& team) const {
-    const std::int64_t first = team.league_rank() * block_rows;
-    const std::int64_t last = first + block_rows < rows ? first + block_rows : rows;
-    Sum* partial = partials + team.league_rank() * 2 * shape.head_dim;
-    for_columns(team, 2 * shape.head_dim, [=](const std::int64_t c) { partial[c] = 0; });
-    for (std::int64_t row = first; row < last; ++row) {
-      Real* dy = joined + row * (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
-      const Real* q = in.q + row * shape.heads * shape.head_dim;
-      const Real* k = in.k + row * shape.kv_heads * shape.head_dim;
-      for (int head = 0; head < shape.heads; ++head) {
-        add_head(team, q + head * shape.head_dim, in.weights, dy, partial);
-        dy += shape.head_dim;
-      }
-      for (int head = 0; head < shape.kv_heads; ++head) {
-        add_head(team, k + head * shape.head_dim, in.weights + shape.head_dim, dy,
-                 partial + shape.head_dim);
-        dy += shape.head_dim;
-      }
+    sum_row_block(team, rows, block_rows, 2 * shape.head_dim, partials,
+                  [&](const std::int64_t row, Sum* partial) { add_row(team, row, partial); });
+  }
+
+  KOKKOS_FUNCTION void add_row(const Team& team, std::int64_t row, Sum* partial) const {
+    Real* dy = joined + row * (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+    const Real* q = in.q + row * shape.heads * shape.head_dim;
+    const Real* k = in.k + row * shape.kv_heads * shape.head_dim;
+    for (int head = 0; head < shape.heads; ++head) {
+      add_head(team, q + head * shape.head_dim, in.weights, dy, partial);
+      dy += shape.head_dim;
+    }
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      add_head(team, k + head * shape.head_dim, in.weights + shape.head_dim, dy,
+               partial + shape.head_dim);
+      dy += shape.head_dim;
     }
   }
 

@@ -64,14 +64,11 @@ struct NormGradient {
   std::int64_t block_rows;
 
   KOKKOS_FUNCTION void operator()(const Team& team) const {
-    const std::int64_t first = team.league_rank() * block_rows;
-    const std::int64_t last = first + block_rows < rows ? first + block_rows : rows;
-    Sum* partial = out.partials + team.league_rank() * width;
-    for_columns(team, width, [=](const std::int64_t c) { partial[c] = 0; });
-    for (std::int64_t row = first; row < last; ++row) {
-      add_row(team, row, partial);
-      if (out.y != nullptr) normalise(team, row);
-    }
+    sum_row_block(team, rows, block_rows, width, out.partials,
+                  [&](const std::int64_t row, Sum* partial) {
+                    add_row(team, row, partial);
+                    if (out.y != nullptr) normalise(team, row);
+                  });
   }
 
   KOKKOS_FUNCTION void add_row(const Team& team, std::int64_t row, Sum* partial) const {

@@ -146,6 +146,18 @@ inline std::int64_t block_rows(std::int64_t rows) {
   return std::max(kNormBlockRows, (rows + kMostRowBlocks - 1) / kMostRowBlocks);
 }
 
+/// Sums a team's block of rows: add(row, partial) for each, partial [width] begins with zeros.
+template <typename Sum, typename Add>
+KOKKOS_INLINE_FUNCTION void sum_row_block(const Team& team, std::int64_t rows,
+                                          std::int64_t block_rows, std::int64_t width,
+                                          Sum* partials, const Add& add) {
+  const std::int64_t first = team.league_rank() * block_rows;
+  const std::int64_t last = first + block_rows < rows ? first + block_rows : rows;
+  Sum* partial = partials + team.league_rank() * width;
+  for_columns(team, width, [=](const std::int64_t c) { partial[c] = 0; });
+  for (std::int64_t row = first; row < last; ++row) add(row, partial);
+}
+
 /// Adds the sums of all blocks of `rows` rows, partials [blocks, width], to `to` [width].
 template <typename Sum>
 void add_row_blocks(const char* label, std::int64_t rows, std::int64_t width, const Sum* partials,
