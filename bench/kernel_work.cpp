@@ -47,7 +47,7 @@ class KernelWork final : public Work {
     fence();
   }
   double flops() const override {
-    return cost::step_flops(experiment_.model, experiment_.attention.mask(),
+    return cost::step_flops(experiment_.model, experiment_.attention,
                             experiment_.data.lengths.values);
   }
   Json report() const override { return {{"loss", loss_}}; }

@@ -35,7 +35,7 @@ class StepWork final : public Work {
     fence();
   }
   double flops() const override {
-    return cost::step_flops(experiment_.model, experiment_.attention.mask(),
+    return cost::step_flops(experiment_.model, experiment_.attention,
                             experiment_.data.lengths.values);
   }
   Json report() const override {
