@@ -14,7 +14,8 @@ constexpr const char* kDescription =
     "cadenza simulate inputs/quickstart.yaml --set parallel.data=64 --set batch.tokens=524288\n  "
     "cadenza advise --model llama2-13b --machine h100 --devices 64   (what should I run?)\n  "
     "cadenza sweep inputs/paper/fig12.yaml --output runs/fig12\n  mpirun -n 2 cadenza attend "
-    "experiment.yaml --input qkv.h5 --output out.h5\n";
+    "experiment.yaml --input qkv.h5 --output out.h5\n  cadenza convert runs/first --output "
+    "my-model   (for transformers: config.json and safetensors)\n";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 out of memory or internal error, 2 usage or configuration, 3 data "
     "or file,\n4 non-finite loss or attention, or a calibration that is too noisy, 5 "
@@ -36,7 +37,9 @@ void add_train(CLI::App& app, CommandLine& line) {
           "Continue from a checkpoint (run.checkpoint.every writes them): a file, or a "
           "run's folder (its newest sound one; then those of <folder>.N, the runs that had "
           "the folder before), or a folder of runs attempt-0, attempt-1, ... Training "
-          "continues with the next batch as if never interrupted; the layout may differ")
+          "continues with the next batch as if never interrupted; the layout may differ. Or begin "
+          "with the parameters of a folder of Hugging Face's transformers (config.json, "
+          "safetensors), at step 0 with a new optimizer")
       ->check(a_name());
   train->add_flag("--dry-run", line.dry_run,
                   "Check the experiment and print layout, memory estimate and plan; train nothing, "
@@ -54,7 +57,7 @@ void add_evaluate(CLI::App& app, CommandLine& line) {
   evaluate
       ->add_option("--from", line.from,
                    "Checkpoint: a file, or a run's folder, as for train (run.checkpoint.every "
-                   "writes them)")
+                   "writes them); or a folder of Hugging Face's transformers")
       ->check(a_name())
       ->required();
   add_output(*evaluate, line,
@@ -110,6 +113,21 @@ void add_calibrate(CLI::App& app, CommandLine& line) {
   calibrate->callback([&line] { line.command = Command::calibrate; });
 }
 
+void add_convert(CLI::App& app, CommandLine& line) {
+  CLI::App* convert = app.add_subcommand(
+      "convert",
+      "Convert a checkpoint to a folder of Hugging Face's transformers (config.json, safetensors), "
+      "or such a folder to a checkpoint of step 0 (train --from reads the folder itself, too)");
+  convert
+      ->add_option("input", line.input,
+                   "A checkpoint; a run's folder (its newest checkpoint); or a folder with "
+                   "config.json and model.safetensors or model.safetensors.index.json")
+      ->check(a_name())
+      ->required();
+  add_output(*convert, line, "The new folder, or the new checkpoint")->required();
+  convert->callback([&line] { line.command = Command::convert; });
+}
+
 void add_plan_with_index(CLI::App& app, CommandLine& line) {
   add_plan(app, line)
       ->add_option("--index", line.index,
@@ -134,7 +152,7 @@ Program whole_program() {
   return {kDescription,
           kFooter,
           {add_train, add_evaluate, add_attend, add_sweep, add_plan_with_index,
-           add_simulate_with_files, add_advise, add_calibrate}};
+           add_simulate_with_files, add_advise, add_calibrate, add_convert}};
 }
 
 }  // namespace cadenza::app

@@ -28,6 +28,9 @@ void sweep(const CommandLine& line);
 /// Measures this machine and writes a machine file; collective over `world`.
 void calibrate(comm::Communicator& world, const CommandLine& line);
 
+/// Converts a checkpoint to a folder of Hugging Face's transformers, or the reverse. One process.
+void convert(const CommandLine& line);
+
 /// All subcommands and what `--help` says.
 Program whole_program();
 

@@ -8,11 +8,11 @@
 
 namespace cadenza::app {
 
-// Runs cadenza. plan, simulate, advise, sweep and train --dry-run need no ranks: they run in one
-// process without MPI. attend, calibrate, evaluate and train run in a session on all ranks, which
-// starts MPI, then threads and Kokkos, and turns errors into exit codes (runtime/failure.hpp).
-// train and evaluate also catch the signals that ask them to stop, so that they can end after a
-// step; their exit code tells a batch system to requeue the job.
+// Runs cadenza. plan, simulate, advise, sweep, convert and train --dry-run need no ranks: they run
+// in one process without MPI. attend, calibrate, evaluate and train run in a session on all ranks,
+// which starts MPI, then threads and Kokkos, and turns errors into exit codes
+// (runtime/failure.hpp). train and evaluate also catch the signals that ask them to stop, so that
+// they can end after a step; their exit code tells a batch system to requeue the job.
 int run(int argc, char** argv) {
   int exit_code = 0;
   const auto line = begin_program(argc, argv, whole_program(), exit_code);
@@ -26,6 +26,8 @@ int run(int argc, char** argv) {
       return in_one_process([&] { advise(*line); });
     case Command::sweep:
       return in_one_process([&] { sweep(*line); });
+    case Command::convert:
+      return in_one_process([&] { convert(*line); });
     case Command::attend:
       return in_session(argc, argv, [&](comm::Communicator& world) { attend(world, *line); });
     case Command::calibrate:

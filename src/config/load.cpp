@@ -13,14 +13,19 @@
 namespace cadenza::config {
 namespace {
 
+/// The experiment of a tree, with what its files give.
+Experiment checked_experiment(Value& root, HeadsOf heads, const ReadFile& read) {
+  resolve_files(root, read);
+  check_keys<Experiment>(root);
+  Experiment experiment = read_experiment(root);
+  check_consistency(experiment, root, heads);
+  return experiment;
+}
+
 /// The experiment of the file without overrides; nothing where it is invalid.
 std::optional<Experiment> alone(Value root, const ReadFile& read) {
   try {
-    resolve_files(root, read);
-    check_keys<Experiment>(root);
-    Experiment experiment = read_experiment(root);
-    check_consistency(experiment, root);
-    return experiment;
+    return checked_experiment(root, HeadsOf::model, read);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -45,12 +50,19 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
   if (unused != nullptr && !overrides.empty()) file_alone = alone(root, read);
   // Overrides come before any value is read, as they may correct the file.
   for (const std::string& override : overrides) apply_override(root, override);
-  resolve_files(root, read);
-  check_keys<Experiment>(root);
-  Experiment experiment = read_experiment(root);
-  check_consistency(experiment, root, heads);
+  Experiment experiment = checked_experiment(root, heads, read);
   if (unused != nullptr) unused->look_at(experiment, root, file_alone);
   return experiment;
+}
+
+Experiment read_model_config(const std::string& path) {
+  Value root = parse_yaml("{data: {source: synthetic}, batch: {tokens: 2, microbatch: 2}}", path);
+  Value name;
+  name.kind = Value::Kind::scalar;
+  name.text = path;
+  name.place = root.place;
+  add(root, "model.config", name);
+  return checked_experiment(root, HeadsOf::model, read_named_file);
 }
 
 void check_experiment(const Experiment& experiment) {

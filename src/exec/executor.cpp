@@ -345,6 +345,11 @@ void Executor<Real>::read_checkpoint(const model::CheckpointReader& checkpoint) 
   if (trainer_) trainer_->read_checkpoint(checkpoint);
 }
 
+template <typename Real>
+void Executor<Real>::read_parameters(const model::HuggingFaceFolder& folder) {
+  if (trainer_) trainer_->read_parameters(folder);
+}
+
 template class Executor<bfloat16>;
 template class Executor<float>;
 template class Executor<double>;

@@ -23,6 +23,7 @@
 #include "cadenza/exec/executor.hpp"
 #include "cadenza/kernels/host_store.hpp"
 #include "cadenza/model/checkpoint.hpp"
+#include "cadenza/model/hugging_face.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/program/layout.hpp"
 #include "cadenza/program/operation_work.hpp"
@@ -79,6 +80,7 @@ class Trainer {
                         const SparseEstimates& estimates, const config::FileContents& contents);
   /// Replaces this rank's parameters and moments.
   void read_checkpoint(const model::CheckpointReader& checkpoint) { checkpoint.read(parameters_); }
+  void read_parameters(const model::HuggingFaceFolder& folder) { folder.read(parameters_); }
 
  private:
   void load(const program::Instruction& instruction, const program::StepPlan& plan,

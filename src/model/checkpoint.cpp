@@ -25,119 +25,10 @@
 #include "cadenza/config/load.hpp"
 #include "cadenza/storage/hdf5.hpp"
 #include "cadenza/storage/new_file.hpp"
+#include "model/parameter_rows.hpp"
+#include "model/settings.hpp"
 
 namespace cadenza::model {
-
-/// Compares the settings of model, data, batch, optimizer, seed and run.steps. A setting that one
-/// side lacks, because it is of another version, counts as its default.
-/// @param stored  YAML of the experiment that wrote the checkpoint `path`
-/// @throws Error(data) if it is not YAML of an experiment
-std::vector<Difference> compare(const std::string& stored, const std::string& path,
-                                const config::Experiment& asked);
-
-/// Returns the files whose contents differ.
-/// @param stored   attribute of a checkpoint; files missing in it are not compared
-/// @param changed  settings that differ: files that they name or read are skipped
-std::vector<Difference> compare(const std::string& stored, const config::FileContents& asked,
-                                std::span<const Difference> changed);
-
-/// Whether another value means another model, for which the parameters are of no use.
-bool is_of_model(const std::string& key);
-
-namespace {
-
-using Settings = std::map<std::string, std::string>;
-
-constexpr std::string_view kModel = "model.";
-constexpr std::array<std::string_view, 4> kBlocks = {kModel, "data.", "batch.", "optimizer."};
-
-// These change when a run continues with longer documents.
-constexpr std::string_view kScaling = "model.rope.scaling.";
-
-constexpr std::string_view kKind = "attention.kind";
-constexpr std::array<std::string_view, 7> kOfKind = {
-    "attention.layers", "attention.window", "attention.sinks", "attention.prefix",
-    "attention.chunk",  "attention.local",  "attention.cap"};
-
-constexpr std::string_view kSparse = "attention.sparse.";
-
-constexpr std::string_view kCapacity = "attention.capacity";
-
-bool decides(const std::string& key) {
-  return key == "seed" || key == kKind || key == "run.steps" ||
-         std::ranges::any_of(kBlocks,
-                             [&](std::string_view block) { return key.starts_with(block); });
-}
-
-Settings stored_settings(const std::string& yaml, const std::string& path) {
-  try {
-    return config::settings(yaml, path);
-  } catch (const Error& error) {
-    fail(ExitCode::data, "{}: holds no experiment: {}", path, error.what());
-  }
-}
-
-Settings settings_of(const config::Experiment& experiment) {
-  return config::settings(config::to_yaml(experiment), "");
-}
-
-std::string value_in(const Settings& settings, const std::string& key) {
-  const auto found = settings.find(key);
-  return found == settings.end() ? "" : found->second;
-}
-
-}  // namespace
-
-std::vector<Difference> compare(const std::string& stored, const std::string& path,
-                                const config::Experiment& asked) {
-  if (stored == config::to_yaml(asked)) return {};
-  const Settings theirs = stored_settings(stored, path);
-  const Settings ours = settings_of(asked);
-  const Settings defaults = settings_of({});
-  Settings keys = ours;
-  keys.insert(theirs.begin(), theirs.end());
-  const std::string kind(kKind);
-  // Balanced packing gives replicas with slow ranks other documents, so batches depend on the
-  // capacity.
-  const bool packs_by_capacity = value_in(ours, "batch.packing") == "balanced";
-  const bool same_kind = value_in(theirs, kind) == value_in(ours, kind);
-  std::vector<Difference> found;
-  for (const auto& [key, value] : keys) {
-    // Keys of an attention kind are not compared if the kinds differ or lack the key. Older files
-    // have an unused `attention.window`.
-    const bool of_kind =
-        std::ranges::find(kOfKind, key) != kOfKind.end() || key.starts_with(kSparse);
-    const bool packs = packs_by_capacity && key == kCapacity;
-    if (of_kind ? !same_kind : !decides(key) && !packs) continue;
-    if (value_in(theirs.contains(key) ? theirs : defaults, key) != value_in(ours, key)) {
-      found.push_back({key, value_in(theirs, key), value_in(ours, key)});
-    }
-  }
-  return found;
-}
-
-std::vector<Difference> compare(const std::string& stored, const config::FileContents& asked,
-                                std::span<const Difference> changed) {
-  std::vector<Difference> found;
-  for (const auto& [key, text] : asked) {
-    const std::string block = key.substr(0, key.find('.') + 1);  // "data."
-    // Without data.max_document, the microbatch cuts documents.
-    const bool expected = std::ranges::any_of(changed, [&](const Difference& d) {
-      return d.key.starts_with(block) || d.key == "seed" || d.key == "batch.microbatch";
-    });
-    const std::string begin = key + ": ";
-    const std::size_t line = ("\n" + stored).find("\n" + begin);
-    if (expected || line == std::string::npos) continue;
-    const std::string_view rest = std::string_view(stored).substr(line + begin.size());
-    const std::string theirs(rest.substr(0, rest.find('\n')));
-    if (theirs != text) found.push_back({key, theirs, text});
-  }
-  return found;
-}
-
-bool is_of_model(const std::string& key) {
-  return key.starts_with(kModel) && !key.starts_with(kScaling);
-}
 
 namespace {
 
@@ -250,6 +141,7 @@ template void CheckpointWriter::write(const std::string&, const std::vector<std:
 
 namespace {
 
+/// Of datasets: parameters, then moments.
 constexpr std::array<const char*, 3> kPrefixes = {"", kFirstMomentPrefix, kSecondMomentPrefix};
 constexpr std::int64_t kVerifiedAtOnce = 1 << 24;  // elements
 
@@ -272,10 +164,18 @@ CheckpointReader::CheckpointReader(const std::string& path)
   contents_ = file_->read_text_attribute("contents");
   step_ = file_->read_attribute("step");
   if (step_ < 0) fail(ExitCode::data, "{}: found step {}; valid: at least 0", path, step_);
+  const std::vector<std::string> datasets = file_->datasets();
+  has_moments_ = step_ > 0 || std::ranges::any_of(datasets, [](const std::string& name) {
+                   return name.starts_with(kOptimizerPrefix);
+                 });
   const std::int64_t named = step_of(std::filesystem::path(path).filename().string());
   if (named >= 0 && named != step_) {
     fail(ExitCode::data, "{}: found step {}; valid: {}, as in the file's name", path, step_, named);
   }
+}
+
+std::span<const char* const> CheckpointReader::prefixes() const {
+  return std::span(kPrefixes).first(has_moments_ ? kPrefixes.size() : 1);
 }
 
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
@@ -299,7 +199,7 @@ void CheckpointReader::require(const config::Model& model) const {
   const std::vector<std::string> found = file_->datasets();
   std::set<std::string> unknown(found.begin(), found.end());
   for (const ParameterInfo& info : make_parameter_table(model, whole_model(model)).entries) {
-    for (const char* prefix : kPrefixes) {
+    for (const char* prefix : prefixes()) {
       const std::string dataset = prefix + info.name;
       if (unknown.erase(dataset) == 0) {
         refuse_parameters(fmt::format(
@@ -352,22 +252,12 @@ void CheckpointReader::require_shape(const std::string& dataset, const Parameter
 template <typename Sum>
 std::vector<Sum> CheckpointReader::read_rows(const std::string& dataset, const ParameterInfo& info,
                                              Range rows) const {
-  storage::Shape begin{static_cast<hsize_t>(info.row_begin + rows.begin)};
-  storage::Shape count{static_cast<hsize_t>(rows.size())};
-  if (info.is_matrix()) {
-    begin.push_back(static_cast<hsize_t>(info.column_begin));
-    count.push_back(static_cast<hsize_t>(info.columns));
-  }
-  std::vector<Sum> values = file_->read_part<Sum>(dataset, begin, count);
-  const std::int64_t unsound = first_unsound(dataset, std::span<const Sum>(values));
-  if (unsound >= 0) {
-    const std::int64_t width = info.is_matrix() ? info.columns : 1;
-    fail(ExitCode::data, "{}: is damaged: {} has {} in row {}; valid: {}", file_->path(), dataset,
-         values[at(unsound)], info.row_begin + rows.begin + unsound / width,
-         dataset.starts_with(kSecondMomentPrefix) ? "finite numbers of at least 0"
-                                                  : "finite numbers");
-  }
-  return values;
+  return read_sound_rows<Sum>(*file_, path(), dataset, info, rows);
+}
+
+template <typename Sum>
+std::vector<Sum> CheckpointReader::read_whole(const ParameterInfo& info) const {
+  return read_rows<Sum>(info.name, info, {0, info.rows});
 }
 
 void CheckpointReader::verify(const config::Model& model) const {
@@ -376,7 +266,7 @@ void CheckpointReader::verify(const config::Model& model) const {
     const std::int64_t block = std::max<std::int64_t>(1, kVerifiedAtOnce / width);
     for (std::int64_t row = 0; row < info.rows; row += block) {
       const Range rows{row, std::min(info.rows, row + block)};
-      for (const char* prefix : kPrefixes) read_rows<double>(prefix + info.name, info, rows);
+      for (const char* prefix : prefixes()) read_rows<double>(prefix + info.name, info, rows);
     }
   }
   estimates(model);
@@ -407,6 +297,11 @@ void CheckpointReader::read(Parameters<Real>& parameters) const {
     read_elements("", table, elements, values.data());
     set_weights(parameters, elements, values.data());
   }
+  if (!has_moments_) {
+    Kokkos::deep_copy(parameters.first_moment, 0);
+    Kokkos::deep_copy(parameters.second_moment, 0);
+    return;
+  }
   auto first = Kokkos::create_mirror_view(parameters.first_moment);
   auto second = Kokkos::create_mirror_view(parameters.second_moment);
   std::int64_t moment = 0;
@@ -419,6 +314,8 @@ void CheckpointReader::read(Parameters<Real>& parameters) const {
   Kokkos::deep_copy(parameters.second_moment, second);
 }
 
+template std::vector<float> CheckpointReader::read_whole(const ParameterInfo&) const;
+template std::vector<double> CheckpointReader::read_whole(const ParameterInfo&) const;
 template void CheckpointReader::read(Parameters<float>&) const;
 template void CheckpointReader::read(Parameters<double>&) const;
 template void CheckpointReader::read(Parameters<bfloat16>&) const;

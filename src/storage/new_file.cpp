@@ -23,16 +23,6 @@ namespace fs = std::filesystem;
   fail(ExitCode::data, "{}: cannot be written: {}", path, reason);
 }
 
-/// Waits until a file's bytes, or a folder's entries, are on disk.
-void sync_to_disk(const fs::path& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  // Some file systems refuse to sync a folder (EINVAL): they order its entries themselves.
-  const bool done = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
-  const int reason = errno;
-  if (descriptor >= 0) close(descriptor);
-  if (!done) fail_to_write(path.string(), std::strerror(reason));
-}
-
 /// The partial path of a file, after removing a leftover there.
 std::string partial_of(const std::string& path) {
   std::string partial = path + std::string(kPartial);
@@ -46,10 +36,19 @@ void give_name(const std::string& partial, const std::string& path) {
   std::error_code error;
   fs::rename(partial, path, error);
   if (error) fail_to_write(path, error.message());
-  sync_to_disk(fs::absolute(path).parent_path());
+  sync_to_disk(fs::absolute(path).parent_path().string());
 }
 
 }  // namespace
+
+void sync_to_disk(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Some file systems refuse to sync a folder (EINVAL): they order its entries themselves.
+  const bool done = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
+  const int reason = errno;
+  if (descriptor >= 0) close(descriptor);
+  if (!done) fail_to_write(path, std::strerror(reason));
+}
 
 NewFile::NewFile(std::string path, Protection protection)
     : path_(std::move(path)), partial_(partial_of(path_)) {

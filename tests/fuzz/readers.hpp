@@ -15,6 +15,7 @@ void read_tokens(Bytes input);  ///< behind a first byte: bit 0 uint32, bit 1 a 
 void read_npy(Bytes input);
 void read_lengths(Bytes input);
 void read_paths(Bytes input);
+void read_safetensors(Bytes input);
 void read_attention(Bytes input);
 void read_index(Bytes input);
 void read_checkpoint(Bytes input);

@@ -62,6 +62,10 @@ Experiment parse_experiment(const std::string& text, const std::string& file,
                             const std::vector<std::string>& overrides, UnusedKeys* unused = nullptr,
                             HeadsOf heads = HeadsOf::model, const ReadFile& read = read_named_file);
 
+/// The model and the attention that the Hugging Face config.json at `path` describes, with defaults
+/// in all else. @throws Error(usage)
+Experiment read_model_config(const std::string& path);
+
 /// Reads the budgets of heads from `text`, the contents of the file attention.sparse.budgets: a
 /// list of layers, each a list of query heads, each {columns, slashes, top_p}. Missing values are
 /// those of the experiment. @throws Error(usage)

@@ -21,6 +21,7 @@
 #include "cadenza/exec/exchange.hpp"
 #include "cadenza/exec/tracer.hpp"
 #include "cadenza/model/checkpoint.hpp"
+#include "cadenza/model/hugging_face.hpp"
 #include "cadenza/model/llama.hpp"
 #include "cadenza/program/step_plan.hpp"
 
@@ -52,6 +53,8 @@ class Executor {
                         const config::FileContents& contents = {});
   /// Makes every trainer read its own parameters and moments. @throws Error(data) on any rank
   void read_checkpoint(const model::CheckpointReader& checkpoint);
+  /// Makes every trainer read its own parameters; moments become zeros. @throws Error(data)
+  void read_parameters(const model::HuggingFaceFolder& folder);
 
   /// This rank's rows of /positions and /answers for the last step.
   std::vector<trace::PositionLoss> position_losses() const;

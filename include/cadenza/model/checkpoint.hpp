@@ -23,7 +23,8 @@ class NewFile;
 namespace cadenza::model {
 
 /// Writes `path` completely or not at all: datasets <name> ([out, in] or [width]),
-/// optimizer/first_moment/<name>, optimizer/second_moment/<name>; with sparse attention
+/// optimizer/first_moment/<name>, optimizer/second_moment/<name> (parameters that nothing trained,
+/// at step 0, may have no moments: they are zeros); with sparse attention
 /// sparse_estimate/places ([rows, 3]: 0 for SparseEstimates::next or 1 for `after`, layer, binary
 /// digits of the lengths) and sparse_estimate/shares ([rows, 32]); attributes schema, step (updates
 /// done so far), experiment (its complete YAML) and contents (of its files: "KEY: TEXT" lines).
@@ -74,6 +75,10 @@ class CheckpointReader {
   const std::string& path() const;
   /// Number of updates done so far: the number of the next step.
   std::int64_t step() const { return step_; }
+  /// Whether it has AdamW's moments; without them, which only step 0 may be, they are zeros.
+  bool has_moments() const { return has_moments_; }
+  /// The complete YAML of the experiment that wrote it.
+  const std::string& experiment() const { return experiment_; }
   /// Requires a checkpoint of this model. @throws OtherModel if the file was written with other
   /// settings of the model; Error(data) unless it holds exactly the model's parameters and both
   /// moments of each, in their shapes
@@ -90,6 +95,9 @@ class CheckpointReader {
   void read(Parameters<Real>& parameters) const;
   /// Returns the estimates of sparse attention; both are empty if the file has none.
   SparseEstimates estimates(const config::Model& model) const;
+  /// Reads and verifies a whole parameter in its whole_shape().
+  template <typename Sum>
+  std::vector<Sum> read_whole(const ParameterInfo& info) const;
   /// Reads and verifies everything.
   void verify(const config::Model& model) const;
 
@@ -105,13 +113,17 @@ class CheckpointReader {
   void read_elements(const std::string& prefix, const ParameterTable& table, Range elements,
                      Sum* values) const;
 
+  std::span<const char* const> prefixes() const;  ///< of the datasets of a parameter
+
   std::unique_ptr<storage::File> file_;
   std::int64_t step_ = 0;
+  bool has_moments_ = true;
   std::string experiment_;
   std::string contents_;  ///< text of the attribute
 };
 
 inline constexpr const char* kCheckpointSchema = "cadenza-checkpoint/2";
+inline constexpr const char* kOptimizerPrefix = "optimizer/";
 inline constexpr const char* kFirstMomentPrefix = "optimizer/first_moment/";
 inline constexpr const char* kSecondMomentPrefix = "optimizer/second_moment/";
 inline constexpr const char* kEstimatePlaces = "sparse_estimate/places";

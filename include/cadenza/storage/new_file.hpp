@@ -38,6 +38,9 @@ class NewFile {
   std::optional<File> file_;
 };
 
+/// Waits until a file's bytes, or a folder's entries, are on disk. @throws Error(data)
+void sync_to_disk(const std::string& path);
+
 /// Writes a text file in the way of NewFile. @throws Error(data)
 void write_whole(const std::string& path, std::string_view text);
 

@@ -15,7 +15,7 @@ class App;
 
 namespace cadenza::app {
 
-enum class Command { train, evaluate, attend, plan, simulate, advise, sweep, calibrate };
+enum class Command { train, evaluate, attend, plan, simulate, advise, sweep, calibrate, convert };
 
 /// What `cadenza advise` is asked about.
 struct Question {
@@ -37,7 +37,7 @@ struct CommandLine {
   bool force = false;            ///< attend, calibrate: `output` may be any file
   std::string from;              ///< train, evaluate: checkpoint or folder; train: empty: step 0
   bool dry_run = false;          ///< train
-  std::string input;             ///< attend
+  std::string input;             ///< attend, convert
   std::string index;             ///< attend, plan: file with the index of sparse attention
   std::string format = "table";  ///< evaluate, plan, simulate, advise
   std::int64_t step = 0;         ///< plan; simulate: the first

@@ -18,6 +18,7 @@
 #include "cadenza/kernels/attention.hpp"
 #include "cadenza/model/activations.hpp"
 #include "cadenza/model/checkpoint.hpp"
+#include "cadenza/model/hugging_face.hpp"
 #include "cadenza/model/llama.hpp"
 
 namespace cadenza::app {
@@ -80,15 +81,16 @@ void dry_run(const CommandLine& line) {
   const auto self = comm::make_self();
   SparseEstimates estimates;
   const auto contents = file_contents(experiment, *corpus);
-  const auto read = [&](const std::string& path) {
-    const model::CheckpointReader checkpoint(path);
+  const auto read = [&](const Start& found) {
+    if (found.is_folder) return model::HuggingFaceFolder(found.path).verify(experiment.model);
+    const model::CheckpointReader checkpoint(found.path);
     checkpoint.verify(experiment.model);
     estimates = estimates_in(checkpoint, experiment);
   };
   const Start start = find_start(*self, line.from, experiment, contents, read);
   const data::Batch batch = data::Packer(*corpus, experiment).batch(start.step);
   print_layout(experiment);
-  if (!start.checkpoint.empty()) fmt::print("from {}, step {}\n", start.checkpoint, start.step);
+  if (!start.path.empty()) fmt::print("from {}\n", describe(start));
   const std::string weights = describe_weights(experiment, start, estimates);
   if (!weights.empty()) fmt::print("{}\n", weights);
   fmt::print(

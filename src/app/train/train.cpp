@@ -17,6 +17,7 @@
 #include "app/train/training.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/model/activations.hpp"
+#include "cadenza/model/hugging_face.hpp"
 #include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::app {
@@ -30,8 +31,10 @@ class Candidates {
   explicit Candidates(const std::string& from) : from_(from) {
     std::error_code unseen;
     const auto type = std::filesystem::status(from, unseen).type();
-    is_file_ = type != std::filesystem::file_type::not_found &&
-               type != std::filesystem::file_type::directory;
+    is_folder_ = storage::SafetensorsFolder::is_at(from);
+    if (is_folder_) require_no_checkpoint();
+    is_file_ = is_folder_ || (type != std::filesystem::file_type::not_found &&
+                              type != std::filesystem::file_type::directory);
     if (is_file_) {  // or cannot be examined: reading it will report why
       left_ = {{from, false}};
     } else {
@@ -39,11 +42,13 @@ class Candidates {
       left_.assign(found.begin(), found.end());
     }
     if (left_.empty()) {
-      fail(ExitCode::data,
-           "{}: {}; valid: --from with a checkpoint, or with the folder of a run or of checkpoints",
-           from_,
-           type == std::filesystem::file_type::directory ? "holds no checkpoint"
-                                                         : "no such file or folder");
+      fail(
+          ExitCode::data,
+          "{}: {}; valid: --from with a checkpoint, or with the folder of a run, of checkpoints or "
+          "of safetensors",
+          from_,
+          type == std::filesystem::file_type::directory ? "holds no checkpoint"
+                                                        : "no such file or folder");
     }
     has_own_ = !left_.front().of_earlier_run;
     if (!has_own_) spdlog::warn("skipped   {}: it holds no checkpoint", from_);
@@ -82,6 +87,12 @@ class Candidates {
   Start examine(const FoundCheckpoint& candidate, const config::Experiment& experiment,
                 const config::FileContents& contents) {
     const std::string& path = candidate.path;
+    if (is_folder_) {
+      const model::HuggingFaceFolder folder(path);
+      folder.require(experiment.model);
+      notes_ = describe(folder.differences(experiment), {}, "config.json of the folder");
+      return {path, 0, true, true};
+    }
     const model::CheckpointReader checkpoint(path);
     if (candidate.of_earlier_run && has_own_) require_same_run(checkpoint, experiment, contents);
     checkpoint.require(experiment.model);
@@ -89,8 +100,8 @@ class Candidates {
       fail(ExitCode::usage, "run.steps: found {}; valid: more than the {} steps already done in {}",
            experiment.run.steps, checkpoint.step(), path);
     }
-    notes_ = describe(checkpoint, experiment, contents);
-    return {path, checkpoint.step()};
+    notes_ = describe(checkpoint.differences(experiment, contents), contents, "the checkpoint");
+    return {path, checkpoint.step(), false, !checkpoint.has_moments()};
   }
 
   /// Requires the same settings: the renamed run may be any other one, but with them it has the
@@ -108,22 +119,32 @@ class Candidates {
          checkpoint.path(), fmt::join(keys, ", "));
   }
 
-  static std::string describe(const model::CheckpointReader& checkpoint,
-                              const config::Experiment& experiment,
-                              const config::FileContents& contents) {
+  static std::string describe(const std::vector<model::Difference>& differences,
+                              const config::FileContents& contents, const char* since) {
     std::vector<std::string> keys;
-    for (const auto& [key, stored, asked] : checkpoint.differences(experiment, contents)) {
+    for (const auto& [key, stored, asked] : differences) {
       const bool file = contents.contains(key) && contents.at(key) == asked;
       keys.push_back(file ? fmt::format("{} (it holds {}, then {})", key, asked, printable(stored))
                           : key);
     }
-    return keys.empty() ? ""
-                        : fmt::format("changed   since the checkpoint: {}", fmt::join(keys, ", "));
+    return keys.empty() ? "" : fmt::format("changed   since {}: {}", since, fmt::join(keys, ", "));
+  }
+
+  /// The two would start at different steps.
+  void require_no_checkpoint() const {
+    for (const FoundCheckpoint& found : found_checkpoints(from_)) {
+      if (found.of_earlier_run) continue;
+      fail(ExitCode::data,
+           "{}: holds safetensors and the checkpoint {}; valid: a folder with one of both, or the "
+           "checkpoint itself",
+           from_, found.path);
+    }
   }
 
   std::string from_;
-  bool is_file_ = false;
-  bool has_own_ = false;  ///< the folder has files of its own, not of an earlier run
+  bool is_folder_ = false;  ///< of tensors of Hugging Face's
+  bool is_file_ = false;    ///< or such a folder: there is no other candidate
+  bool has_own_ = false;    ///< the folder has files of its own, not of an earlier run
   std::deque<FoundCheckpoint> left_;
   int skipped_ = 0;
   std::string newest_;  ///< why the newest was skipped
@@ -131,6 +152,13 @@ class Candidates {
 };
 
 }  // namespace
+
+std::string describe(const Start& start) {
+  return fmt::format("{}, {}", start.path,
+                     start.parameters_only
+                         ? std::string("parameters alone: step 0 with a new optimizer")
+                         : fmt::format("step {}", start.step));
+}
 
 SparseEstimates estimates_in(const model::CheckpointReader& checkpoint,
                              const config::Experiment& experiment) {
@@ -150,7 +178,7 @@ std::string describe_weights(const config::Experiment& experiment, const Start& 
 
 Start find_start(comm::Communicator& world, const std::string& from,
                  const config::Experiment& experiment, const config::FileContents& contents,
-                 const std::function<void(const std::string& path)>& read) {
+                 const std::function<void(const Start& found)>& read) {
   Start start;
   if (from.empty()) return start;
   const bool first = world.rank() == 0;
@@ -162,10 +190,12 @@ Start find_start(comm::Communicator& world, const std::string& from,
     collectively(world, [&] {
       if (first) start = candidates->next(experiment, contents);
     });
-    start.checkpoint = comm::broadcast(world, start.checkpoint, 0);
+    start.path = comm::broadcast(world, start.path, 0);
     world.broadcast(std::as_writable_bytes(std::span(&start.step, 1)), 0);
+    world.broadcast(std::as_writable_bytes(std::span(&start.is_folder, 1)), 0);
+    world.broadcast(std::as_writable_bytes(std::span(&start.parameters_only, 1)), 0);
     try {
-      collectively(world, [&] { read(start.checkpoint); });
+      collectively(world, [&] { read(start); });
       found = true;
     } catch (const CollectiveError& error) {  // on any rank: each has read its own part
       if (error.code() != ExitCode::data) throw;

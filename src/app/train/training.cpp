@@ -19,6 +19,7 @@
 #include "app/train/start.hpp"
 #include "cadenza/base/at.hpp"
 #include "cadenza/model/checkpoint.hpp"
+#include "cadenza/model/hugging_face.hpp"
 #include "cadenza/program/operation_work.hpp"
 
 namespace cadenza::app {
@@ -121,20 +122,22 @@ void Training<Real>::require_least_memory() {
 
 template <typename Real>
 void Training<Real>::read_start(const std::string& from) {
-  const Start start =
-      find_start(world_, from, experiment_, contents_, [&](const std::string& path) {
-        const model::CheckpointReader checkpoint(path);
-        executor_->read_checkpoint(checkpoint);
-        estimates_ = estimates_in(checkpoint, experiment_);
-      });
+  const Start start = find_start(world_, from, experiment_, contents_, [&](const Start& found) {
+    if (found.is_folder) {
+      executor_->read_parameters(model::HuggingFaceFolder(found.path));
+      return;
+    }
+    const model::CheckpointReader checkpoint(found.path);
+    executor_->read_checkpoint(checkpoint);
+    estimates_ = estimates_in(checkpoint, experiment_);
+  });
   if (evaluation_) {
-    evaluation_->set_weights(start.checkpoint, start.step);
+    evaluation_->set_weights(start.path, start.step);
   } else {
     first_step_ = start.step;
   }
   if (world_.rank() != 0) return;
-  if (!start.checkpoint.empty())
-    spdlog::info("from      {}, step {}", start.checkpoint, start.step);
+  if (!start.path.empty()) spdlog::info("from      {}", describe(start));
   const std::string weights = describe_weights(experiment_, start, estimates_);
   if (!weights.empty()) spdlog::info("{}", weights);
 }

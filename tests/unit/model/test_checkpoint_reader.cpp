@@ -251,6 +251,33 @@ std::string rewritten(const TemporaryFolder& folder, const std::function<void(hi
 
 /// What is missing or foreign in a file with the model's settings is damage: a reader of a chain's
 /// checkpoints passes over it, which it must not do with those of another model.
+/// As `cadenza convert` writes them.
+TEST(CheckpointReader, ParametersAloneBeginAtStepZero) {
+  const TemporaryFolder folder;
+  const config::Model model = test::small_model(false);
+  const Parameters<float> parameters = test::distinct_parameters<float>(model);
+  const std::string path = folder / "start.h5";
+  {
+    CheckpointWriter writer(path, 0, test::experiment_of(model));
+    test::for_each_dataset(parameters,
+                           [&](const auto& name, const auto& shape, const auto* values) {
+                             if (!name.starts_with(kOptimizerPrefix))
+                               writer.write(name, shape, values);
+                           });
+    writer.finish();
+  }
+  const CheckpointReader reader(path);
+  EXPECT_FALSE(reader.has_moments());
+  reader.require(model);
+  reader.verify(model);
+  Parameters<float> read = test::distinct_parameters<float>(model);  // moments other than zero
+  reader.read(read);
+  EXPECT_EQ(testing::download(read.weights), testing::download(parameters.weights));
+  for (const auto& moment : {read.first_moment, read.second_moment}) {
+    EXPECT_THAT(testing::download(moment), ::testing::Each(0.0F));
+  }
+}
+
 TEST(CheckpointReader, LostAndForeignDatasetsAreDamage) {
   const config::Model model = test::small_model(false);
   const auto refused = [&](const std::function<void(hid_t)>& change) {
