@@ -4,6 +4,7 @@ from the folders in data/families, which data/families/make.py made."""
 
 import json
 import random
+import subprocess
 import sys
 
 import h5py
@@ -113,35 +114,45 @@ def trained(tmp_path_factory):
     return get
 
 
+def logits_after_context(folder, config, dtype, start):
+    """Up to a constant: the losses of a text that ends with each token of the vocabulary differ as
+    its logits do."""
+    texts = [np.append(cases.CONTEXT, token) for token in range(cases.VOCABULARY)]
+    length = len(texts[0])
+    documents = write_documents(folder / "texts", texts)
+    batch = {"tokens": length, "microbatch": length, "packing": "fixed"}
+    run = {"steps": cases.VOCABULARY, "dtype": dtype, "checkpoint": None}
+    write(folder / "e.yaml", config, documents, {"batch": batch, "run": run})
+    words = ["evaluate", folder / "e.yaml", "--from", start, "--output", folder / "evaluated"]
+    harness.run_well(1, words)
+    return -harness.Run(folder / "evaluated").losses * (length - 1)
+
+
+def disagreement(found, expected):
+    """Of logits that are known up to a constant, beside the largest."""
+    difference = (found - found.mean()) - (expected - expected.mean())
+    return np.abs(difference).max() / np.abs(expected).max()
+
+
 @pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-11), ("float32", 1e-5)])
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_equal_those_of_transformers(name, dtype, tolerance, tmp_path):
-    """The losses of a text that ends with each token of the vocabulary differ as its logits do."""
-    texts = [np.append(cases.CONTEXT, token) for token in range(cases.VOCABULARY)]
-    length = len(texts[0])
-    documents = write_documents(tmp_path / "documents", texts)
-    batch = {"tokens": length, "microbatch": length, "packing": "fixed"}
-    write(
-        tmp_path / "e.yaml",
-        name,
-        documents,
-        {"batch": batch, "run": {"steps": cases.VOCABULARY, "dtype": dtype, "checkpoint": None}},
-    )
-    words = [
-        "evaluate",
-        tmp_path / "e.yaml",
-        "--from",
-        FAMILIES / name,
-        "--output",
-        tmp_path / "out",
-    ]
-    harness.run_well(1, words)
-    found = -harness.Run(tmp_path / "out").losses * (length - 1)
     expected = np.load(FAMILIES / name / "expected.npz")["logits"]
-    difference = (found - found.mean()) - (expected - expected.mean())
-    assert np.abs(difference).max() <= tolerance * np.abs(expected).max() * (
-        1 if dtype == "float64" else 5
-    )
+    found = logits_after_context(tmp_path, name, dtype, FAMILIES / name)
+    assert disagreement(found, expected) <= tolerance
+    assert disagreement(found, expected[::-1]) > 0.1, "any logits would agree"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NAMES)
+def test_transformers_read_what_is_exported(name, trained, tmp_path):
+    pytest.importorskip("transformers", reason="torch and transformers are not installed")
+    run = trained(name)
+    harness.run_well(1, ["convert", run.folder, "--output", tmp_path / "model"])
+    words = [sys.executable, FAMILIES / "make.py", tmp_path / "model"]
+    expected = np.array(json.loads(subprocess.check_output(words, text=True).splitlines()[-1]))
+    found = logits_after_context(tmp_path, name, "float64", run.folder)
+    assert disagreement(found, expected) <= 1e-11
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,7 +3,8 @@
 Hugging Face's transformers, with what transformers and PyTorch compute from them in float64.
 
     python -m pip install torch transformers safetensors
-    python tests/end_to_end/data/families/make.py
+    python tests/end_to_end/data/families/make.py           # makes them again
+    python tests/end_to_end/data/families/make.py FOLDER    # logits of the model in a folder
 
 Each folder has what `save_pretrained` writes (float32) and expected.npz:
   logits [vocab]            of the token that follows CONTEXT
@@ -12,7 +13,9 @@ Each folder has what `save_pretrained` writes (float32) and expected.npz:
   <name of a parameter>     after STEPS updates
 """
 
+import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +148,15 @@ def train(model):
     return losses, norms
 
 
-def main():
+def print_logits(folder):
+    """What transformers computes from a folder after CONTEXT, as JSON."""
+    model = open_model(folder)
+    compute_in_float64()
+    rotate_in_float64(model)
+    print(json.dumps(logits_after_context(model).tolist()))
+
+
+def make_all():
     for name in FAMILIES:
         make_model(name)
     models = {name: open_model(FOLDER / name) for name in FAMILIES}
@@ -162,4 +173,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:]:
+        print_logits(sys.argv[1])
+    else:
+        make_all()
