@@ -189,7 +189,7 @@ void check_capacity(const Checker& check, const Experiment& e) {
   const auto& rows = e.attention.capacity;
   const PlacementKind placement = e.attention.placement;
   const bool moves = disaggregates(placement) || placement == PlacementKind::automatic;
-  check.require(rows.empty() || moves || e.batch.packing != Packing::fixed ||
+  check.require(rows.empty() || moves || packs_by_cost(e.batch.packing) ||
                     (e.parallel.context > 1 && !deals_stripes(placement) &&
                      e.attention.shares() != Shares::ptrr),
                 kPath,
@@ -200,12 +200,12 @@ void check_capacity(const Checker& check, const Experiment& e) {
                 e.parallel.context);
   const Parallel::Open& open = e.parallel.open;
   const bool known = !open.pipeline && !open.tensor && !open.context;
-  check.require(
-      rows.empty() || e.batch.packing == Packing::fixed || known, kPath,
-      "found {} with packing {} and a layout left to placement auto: documents are "
-      "packed for a replica's ranks before the layout is chosen; valid: packing fixed, or "
-      "parallel.pipeline, tensor and context given",
-      counted(std::ssize(rows), "rank"), word(e.batch.packing));
+  check.require(rows.empty() || !packs_by_cost(e.batch.packing) || known, kPath,
+                "found {} with packing {} and a layout left to placement auto: documents are "
+                "packed for a replica's ranks before the layout is chosen; valid: packing fixed or "
+                "best_fit, or "
+                "parallel.pipeline, tensor and context given",
+                counted(std::ssize(rows), "rank"), word(e.batch.packing));
   std::set<double> seen;
   for (const auto& [rank, percent] : rows) {
     check_rank(check, kPath, rank, e.ranks());

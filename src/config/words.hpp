@@ -49,7 +49,7 @@ inline constexpr auto kWords<DrawRule> = std::to_array<std::string_view>({"indep
                                                                           "prolong"});
 template <>
 inline constexpr auto kWords<Packing> = std::to_array<std::string_view>({"fixed", "balanced",
-                                                                         "pooled"});
+                                                                         "pooled", "best_fit"});
 template <>
 inline constexpr auto kWords<PipelineSchedule> =
     std::to_array<std::string_view>({"auto", "1f1b", "interleaved", "phase_aligned"});

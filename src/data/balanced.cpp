@@ -3,6 +3,7 @@
 #include "data/packing.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -26,6 +27,16 @@ std::size_t smallest(const std::vector<Bin>& bins, Key Bin::*key) {
   const auto least = std::min_element(bins.begin(), bins.end(),
                                       [&](const Bin& a, const Bin& b) { return a.*key < b.*key; });
   return static_cast<std::size_t>(least - bins.begin());
+}
+
+/// The bin with the most tokens, at most `room`; nothing where all have more.
+std::optional<std::size_t> fullest(const std::vector<Bin>& bins, std::int64_t room) {
+  std::optional<std::size_t> best;
+  for (std::size_t bin = 0; bin < bins.size(); ++bin) {
+    if (bins[bin].tokens > room) continue;
+    if (!best || bins[bin].tokens > bins[*best].tokens) best = bin;
+  }
+  return best;
 }
 
 /// The bin that takes the least time with `cost` added.
@@ -67,10 +78,12 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& opti
          "documents x microbatches at most {:.3g}",
          pool.size(), options.count, kMostComparisons);
   }
-  // The first key keeps a document from waiting for ever behind costlier ones of new steps.
-  std::stable_sort(pool.begin(), pool.end(), [](const Waiting& a, const Waiting& b) {
-    return std::tuple(a.carried, a.document.length()) > std::tuple(b.carried, b.document.length());
-  });
+  // Steps carried keep a document from waiting for ever behind costlier ones of new steps.
+  const auto rank = [](const Waiting& w) {
+    return std::tuple(!w.ahead, w.carried, w.document.length());
+  };
+  std::stable_sort(pool.begin(), pool.end(),
+                   [&](const Waiting& a, const Waiting& b) { return rank(a) > rank(b); });
   std::vector<Microbatch> microbatches(static_cast<std::size_t>(options.count));
   std::vector<Bin> bins(microbatches.size());
   const auto cheapest_for = [&](double cost) {
@@ -86,6 +99,11 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& opti
   std::vector<Waiting> left;
   for (const Waiting& waiting : pool) {
     const std::int64_t room = options.longest - waiting.document.length();
+    if (options.fill) {
+      const std::optional<std::size_t> bin = fullest(bins, room);
+      bin ? put(waiting, *bin) : left.push_back(waiting);
+      continue;
+    }
     const std::size_t cheapest = cheapest_for(options.cost(waiting.document.length()));
     const std::size_t shortest = smallest(bins, &Bin::tokens);
     if (bins[cheapest].tokens <= room) {
@@ -105,8 +123,8 @@ std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& opti
   return microbatches;
 }
 
-BalancedSteps::BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens,
-                             const DealOptions& options, std::vector<std::int64_t> outliers)
+CarriedSteps::CarriedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens,
+                           const DealOptions& options, std::vector<std::int64_t> outliers)
     : stream_(std::move(stream)),
       tokens_(tokens),
       deal_options_(options),
@@ -115,7 +133,7 @@ BalancedSteps::BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t 
   remembered_.emplace(0, last_);
 }
 
-Batch BalancedSteps::batch(std::int64_t step) {
+Batch CarriedSteps::batch(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   if (step < next_) {
     const auto nearest = std::prev(remembered_.upper_bound(step));
@@ -130,35 +148,50 @@ Batch BalancedSteps::batch(std::int64_t step) {
   return batch;
 }
 
-Batch BalancedSteps::advance(State& state, std::int64_t step) const {
+Batch CarriedSteps::advance(State& state, std::int64_t step) const {
   // A step reads less if documents were carried to it, as they would pile up where lengths do not
   // fill microbatches. If all documents that it reads wait in queues, it reads on.
   do {
     read_window(state, step);
     release_outliers(state);
   } while (state.carried.empty());
+  if (deal_options_.fill) mark_later(state.carried, step);
   Batch batch{step, deal(state.carried, deal_options_, step)};
-  for (Waiting& waiting : state.carried) ++waiting.carried;
+  for (Waiting& waiting : state.carried) waiting.carried += waiting.ahead ? 0 : 1;
   return batch;
 }
 
-void BalancedSteps::read_window(State& state, std::int64_t step) const {
-  std::int64_t room = tokens_ - total_tokens(state.carried);
+void CarriedSteps::read_window(State& state, std::int64_t step) const {
+  // Filling needs a choice of documents, all of them whole: it reads a step ahead.
+  const bool fills = deal_options_.fill;
+  std::int64_t room = (fills ? 2 : 1) * tokens_ - total_tokens(state.carried);
   if (room <= 0) return;
   Stream::Cursor cursor = stream_->cursor(state.position);
-  state.position += room;
   while (room > 0) {
-    const BatchDocument document = cursor.take(room);
+    const BatchDocument document = cursor.take(fills ? config::kMostTokens : room);
+    const std::int64_t position = std::exchange(state.position, state.position + document.length());
     room -= document.length();
     const auto queue = std::lower_bound(outliers_.begin(), outliers_.end(), document.length());
     const auto above = static_cast<std::size_t>(queue - outliers_.begin());
     std::vector<Waiting>& waiting = above > 0 ? state.queues[above - 1] : state.carried;
-    waiting.push_back({document, step, 0});
+    waiting.push_back({document, step, 0, position});
     check_step(waiting.size());
   }
 }
 
-void BalancedSteps::release_outliers(State& state) const {
+/// Of documents in the order of the stream, those that `tokens_` cannot hold are of later steps.
+/// They have not waited yet.
+void CarriedSteps::mark_later(std::vector<Waiting>& waiting, std::int64_t step) const {
+  std::ranges::sort(waiting, {}, &Waiting::position);
+  std::int64_t tokens = 0;
+  for (Waiting& document : waiting) {
+    tokens += document.document.length();
+    if (document.ahead) document.read = step;
+    document.ahead = tokens > tokens_;
+  }
+}
+
+void CarriedSteps::release_outliers(State& state) const {
   const auto count = static_cast<std::size_t>(deal_options_.count);
   for (std::vector<Waiting>& queue : state.queues) {
     const auto full = static_cast<std::ptrdiff_t>(queue.size() / count * count);

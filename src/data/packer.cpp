@@ -50,12 +50,30 @@ DealOptions make_deal_options(const config::Experiment& experiment) {
   const config::Batch& batch = experiment.batch;
   DealOptions options;
   options.count = (batch.tokens + batch.microbatch - 1) / batch.microbatch;
-  const double longest = std::floor(batch.longest * static_cast<double>(batch.microbatch));
+  options.fill = batch.packing == config::Packing::best_fit;
+  const double most = options.fill ? 1.0 : batch.longest;
+  const double longest = std::floor(most * static_cast<double>(batch.microbatch));
   options.longest = static_cast<std::int64_t>(std::min(longest, 0x1p62));
   options.cost = cost::DocumentCost(experiment);
   options.capacities = replica_capacities(experiment);
   options.force = batch.packing == config::Packing::pooled;
   return options;
+}
+
+/// Packing best_fit: documents stay whole, and all microbatches are equally long.
+void require_room(std::int64_t longest, const config::Batch& batch) {
+  if (longest > batch.microbatch) {
+    fail(ExitCode::usage,
+         "data.max_document: found a document of {} tokens with packing best_fit and "
+         "batch.microbatch "
+         "{}; valid: data.max_document of at most {}",
+         longest, batch.microbatch, batch.microbatch);
+  }
+  if (batch.tokens % batch.microbatch != 0) {
+    fail(ExitCode::usage,
+         "batch.tokens: found {} with packing best_fit; valid: a multiple of batch.microbatch = {}",
+         batch.tokens, batch.microbatch);
+  }
 }
 
 }  // namespace
@@ -66,16 +84,18 @@ Packer::Packer(const Corpus& corpus, const config::Experiment& experiment)
   stream_ = std::make_shared<Stream>(corpus.lengths(), experiment.data.shuffle, experiment.seed);
   if (options_.packing == config::Packing::fixed) return;
   deal_options_ = std::make_shared<const DealOptions>(make_deal_options(experiment));
-  if (options_.packing != config::Packing::balanced) return;
+  if (deal_options_->force) return;
   const std::int64_t longest = std::ranges::max(corpus.lengths());
-  if (std::min(longest, options_.tokens) > deal_options_->longest) {
+  if (deal_options_->fill) {
+    require_room(longest, options_);
+  } else if (std::min(longest, options_.tokens) > deal_options_->longest) {
     fail(ExitCode::usage,
          "batch.longest: found room for {} tokens in a microbatch, but a document of {}; valid: "
          "data.max_document of at most {}",
          deal_options_->longest, longest, deal_options_->longest);
   }
-  balanced_ =
-      std::make_shared<BalancedSteps>(stream_, options_.tokens, *deal_options_, options_.outliers);
+  carried_ =
+      std::make_shared<CarriedSteps>(stream_, options_.tokens, *deal_options_, options_.outliers);
 }
 
 Batch Packer::batch(std::int64_t step) const {
@@ -83,7 +103,7 @@ Batch Packer::batch(std::int64_t step) const {
     fail(ExitCode::usage, "--step: found {}; valid: at most {} with steps of {} tokens", step,
          config::kMostTokens / options_.tokens, options_.tokens);
   }
-  if (balanced_) return balanced_->batch(step);
+  if (carried_) return carried_->batch(step);
   Batch batch{step, {}};
   Stream::Cursor cursor = stream_->cursor(step * options_.tokens);
   if (deal_options_) {

@@ -49,8 +49,10 @@ std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_doc
 /// A document that is in no microbatch yet.
 struct Waiting {
   BatchDocument document;
-  std::int64_t read = 0;     ///< the step whose tokens it belongs to
-  std::int64_t carried = 0;  ///< steps in which no microbatch had room for it
+  std::int64_t read = 0;      ///< the step whose tokens it belongs to
+  std::int64_t carried = 0;   ///< steps in which no microbatch had room for it
+  std::int64_t position = 0;  ///< of its first token in the stream
+  bool ahead = false;         ///< best_fit: of a later step, for the room that others leave
 };
 
 /// Refuses steps of so many tiny documents that they would fill the memory.
@@ -62,27 +64,30 @@ struct DealOptions {
   std::int64_t longest = 0;  ///< largest tokens of a microbatch
   cost::DocumentCost cost = {};
   bool force = false;  ///< documents that fit nowhere go to the cheapest microbatch anyway
+  bool fill = false;   ///< each goes to the fullest microbatch that has room, whatever it costs
   /// By data-parallel replica: relative cost that it computes in equal time; empty: all are equal.
   /// Replica i mod their number computes microbatch i.
   std::vector<std::int64_t> capacities = {};
 };
 
-/// Deals documents to microbatches, in order of steps carried, then of length, longest first. Each
-/// goes to the cheapest microbatch if that has room, else to the shortest if that has. With
-/// `capacities` the cheapest is the one that takes the least time with the document.
+/// Deals documents to microbatches, those of later steps last, in order of steps carried, then of
+/// length, longest first. Each goes to the cheapest microbatch if that has room, else to the
+/// shortest if that has. With `capacities` the cheapest is the one that takes the least time with
+/// the document.
 /// @param pool  the documents; keeps those that fit nowhere (none with `force`)
 /// @throws Error(usage) where documents x microbatches are too many comparisons
 std::vector<Microbatch> deal(std::vector<Waiting>& pool, const DealOptions& options,
                              std::int64_t step);
 
-/// Packing `balanced`. As documents that fit nowhere or wait in a queue come in a later step, a
-/// step depends on all earlier ones: it is found by replaying them from the nearest remembered one.
-class BalancedSteps {
+/// Packing `balanced` and `best_fit`. As documents that fit nowhere or wait in a queue come in a
+/// later step, a step depends on all earlier ones: it is found by replaying them from the nearest
+/// remembered one.
+class CarriedSteps {
  public:
   /// @param tokens  tokens of a step, those carried to it included
-  /// @param outliers  ascending lengths
-  BalancedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens,
-                const DealOptions& options, std::vector<std::int64_t> outliers);
+  /// @param outliers  balanced: ascending lengths
+  CarriedSteps(std::shared_ptr<const Stream> stream, std::int64_t tokens,
+               const DealOptions& options, std::vector<std::int64_t> outliers);
 
   /// Thread-safe; calls with ascending steps cost one step each.
   Batch batch(std::int64_t step);
@@ -96,6 +101,7 @@ class BalancedSteps {
   };
   Batch advance(State& state, std::int64_t step) const;
   void read_window(State& state, std::int64_t step) const;
+  void mark_later(std::vector<Waiting>& waiting, std::int64_t step) const;
   void release_outliers(State& state) const;
 
   std::shared_ptr<const Stream> stream_;

@@ -117,7 +117,16 @@ struct Data {
   Retrieval retrieval;
 };
 
-enum class Packing { fixed, balanced, pooled };
+enum class Packing { fixed, balanced, pooled, best_fit };
+
+/// Whether microbatches have equal costs and unequal lengths.
+constexpr bool packs_by_cost(Packing packing) {
+  return packing == Packing::balanced || packing == Packing::pooled;
+}
+/// Whether documents wait for later steps.
+constexpr bool delays_documents(Packing packing) {
+  return packing == Packing::balanced || packing == Packing::best_fit;
+}
 
 struct Batch {
   std::int64_t tokens = 0;  ///< tokens per step over all ranks

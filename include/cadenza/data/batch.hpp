@@ -18,7 +18,7 @@ namespace cadenza::data {
 struct BatchDocument {
   std::int64_t corpus_document = 0;
   Range tokens;            ///< tokens of the corpus document
-  std::int64_t delay = 0;  ///< balanced: steps that it waited
+  std::int64_t delay = 0;  ///< balanced, best_fit: steps that it waited
   bool scored = true;      ///< its tokens have targets; not where evaluation reads it once more
   std::int64_t length() const { return tokens.size(); }
   friend bool operator==(const BatchDocument&, const BatchDocument&) = default;
@@ -44,7 +44,7 @@ struct Batch {
 };
 
 class Stream;
-class BalancedSteps;
+class CarriedSteps;
 struct DealOptions;
 
 /// Packs the steps of a run. The corpus is one stream of documents, repeated when it ends; with
@@ -57,6 +57,9 @@ struct DealOptions;
 ///   batch.microbatch. Documents that fit nowhere wait for a later step; outliers wait until every
 ///   microbatch can have one. A step continues reading where the last one stopped, and reads
 ///   batch.tokens less those carried to it.
+/// - `best_fit`: cuts no document. Microbatches have at most batch.microbatch tokens; documents, the
+///   longest of the step first, go to the fullest microbatch that has room, and what room is left
+///   is given to documents of the next step.
 class Packer {
  public:
   /// Uses `data`, `batch`, `seed` and, for the break-even, `model`. Copies the lengths, so `corpus`
@@ -65,15 +68,15 @@ class Packer {
   /// be packed.
   Packer(const Corpus& corpus, const config::Experiment& experiment);
   /// The batch.tokens / batch.microbatch (rounded up) microbatches of `step` (from 0). Thread-safe;
-  /// calls may come in any order, but `balanced` replays earlier steps where they do not ascend.
+  /// calls may come in any order, but `balanced` and `best_fit` replay earlier steps where they do not ascend.
   /// `fixed`: each holds batch.microbatch tokens, the last one of a step the rest.
   Batch batch(std::int64_t step) const;
 
  private:
   config::Batch options_;
   std::shared_ptr<const Stream> stream_;
-  std::shared_ptr<const DealOptions> deal_options_;  // balanced, pooled
-  std::shared_ptr<BalancedSteps> balanced_;          // balanced; locks itself
+  std::shared_ptr<const DealOptions> deal_options_;  // all but fixed
+  std::shared_ptr<CarriedSteps> carried_;            // balanced, best_fit; locks itself
 };
 
 /// The questions of a document whose fact and answer both lie in `tokens`, with places counted from

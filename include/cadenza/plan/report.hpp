@@ -16,6 +16,7 @@ namespace cadenza::plan {
 struct StepNotes {
   std::vector<std::int64_t> peak_bytes_per_rank;  ///< peak memory
   std::vector<std::int64_t> delays;               ///< by document of the step: steps that it waited
+  std::int64_t padding = 0;  ///< best_fit: tokens by which the microbatches are not full
   /// World ranks of every pool that follows these plans, in the plans' order; empty: one pool.
   std::vector<std::vector<Rank>> pools;
   std::vector<Prediction> predictions;  ///< by plan; empty: predicted at nominal rates

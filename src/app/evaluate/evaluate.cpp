@@ -24,7 +24,7 @@ config::Experiment evaluating(config::Experiment e) {
   e.parallel.shard = config::Shard::none;
   if (e.attention.overlap == config::Overlap::automatic)
     e.attention.overlap = config::Overlap::none;
-  if (e.batch.packing == config::Packing::balanced) e.batch.packing = config::Packing::pooled;
+  if (config::delays_documents(e.batch.packing)) e.batch.packing = config::Packing::pooled;
   e.attention.sparse.dense_steps = 0;
   e.attention.sparse.refresh = 1;
   return e;

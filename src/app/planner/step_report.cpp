@@ -77,6 +77,10 @@ StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch
   StepMetrics metrics;
   metrics.step = batch.step;
   metrics.tokens = batch.tokens();
+  if (experiment.batch.packing == config::Packing::best_fit) {
+    metrics.filled =
+        static_cast<double>(metrics.tokens) / static_cast<double>(experiment.batch.tokens);
+  }
   metrics.seconds = seconds(ranks[0].step_ns);
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.model_flops_utilization =
@@ -103,6 +107,7 @@ std::string describe(const StepMetrics& m) {
   }
   text += fmt::format("  attention imbalance {:.3f} (by layer {:.3f})", m.attention_imbalance,
                       m.attention_imbalance_by_layer);
+  if (m.filled) text += fmt::format("  filled {:.1f} %", 100 * *m.filled);
   if (m.sparsity > 0) {
     text += fmt::format("  sparse {:.1f} % ({} of {} FLOPs)", 100 * *m.sparsity,
                         format_count(m.attention_flops), format_count(m.dense_attention_flops));

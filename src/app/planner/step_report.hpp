@@ -35,6 +35,7 @@ struct StepMetrics {
   double dense_attention_flops = 0;    ///< for all pairs that the mask allows
   std::int64_t bytes_moved = 0;        ///< attention messages of all ranks
   std::int64_t peak_memory_bytes = 0;  ///< largest rank
+  std::optional<double> filled;        ///< best_fit: share of the microbatches' room with tokens
   std::optional<double> sparsity;      ///< share of the pairs of sparse documents that was left out
 };
 

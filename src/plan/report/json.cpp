@@ -206,6 +206,7 @@ std::string to_json(const std::vector<Plan>& plans, const StepNotes& notes) {
   if (notes.index.documents() > 0) step["patterns"] = patterns_of(notes.index);
   if (!notes.decisions.empty()) step["decisions"] = notes.decisions;
   if (!notes.delays.empty()) step["delays"] = notes.delays;
+  if (notes.padding > 0) step["padding"] = notes.padding;
   if (notes.pools.size() > 1) step["pools"] = notes.pools;
   return step.dump() + "\n";
 }

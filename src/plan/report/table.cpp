@@ -111,6 +111,9 @@ std::string to_table(const std::vector<Plan>& plans, const StepNotes& notes) {
   const Summary summary = summarize(plans, notes);
   const int ticks = plans.empty() ? 0 : where.back().tick + 1;
   text += delays(notes);
+  if (notes.padding > 0) {
+    text += fmt::format("microbatches have room for {} more\n", counted(notes.padding, "token"));
+  }
   if (!notes.estimate.empty()) text += fmt::format("sparse attention: by {}\n", notes.estimate);
   fmt::format_to(
       std::back_inserter(text),

@@ -69,9 +69,9 @@ inline void draw_batch(Draw& draw, config::Experiment& e) {
   const std::int64_t microbatches = draw.between(1, 3) * e.parallel.pipeline;
   e.batch.microbatch = draw.between(40, 40 + 800 / (microbatches * e.parallel.data));
   e.batch.tokens = e.batch.microbatch * e.parallel.data * microbatches;
-  e.batch.packing =
-      draw.of(std::vector<config::Packing>{config::Packing::fixed, config::Packing::fixed,
-                                           config::Packing::pooled, config::Packing::balanced});
+  e.batch.packing = draw.of(std::vector<config::Packing>{
+      config::Packing::fixed, config::Packing::fixed, config::Packing::pooled,
+      config::Packing::balanced, config::Packing::best_fit});
   e.data.max_document = 0;
   e.data.lengths.median = static_cast<double>(draw.of(std::vector<std::int64_t>{2, 20, 60, 400}));
 }

@@ -122,7 +122,10 @@ plan::StepNotes notes_of(const config::Experiment& experiment, const data::Batch
   for (int pool = 0; pool < layout.pools() && layout.pools() > 1; ++pool) {
     notes.pools.push_back(layout.members(pool));
   }
-  if (experiment.batch.packing != config::Packing::balanced) return notes;
+  if (experiment.batch.packing == config::Packing::best_fit) {
+    notes.padding = experiment.batch.tokens - batch.tokens();
+  }
+  if (!config::delays_documents(experiment.batch.packing)) return notes;
   for (const data::Microbatch& microbatch : batch.microbatches) {
     for (const data::BatchDocument& document : microbatch.documents) {
       notes.delays.push_back(document.delay);

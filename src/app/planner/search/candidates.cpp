@@ -221,7 +221,7 @@ std::optional<Candidate> with_larger_microbatch(const config::Experiment& given,
 
 std::optional<Candidate> with_fewer_rows(const config::Experiment& given,
                                          const Candidate& arrangement) {
-  const bool takes = given.batch.packing == config::Packing::fixed &&
+  const bool takes = !config::packs_by_cost(given.batch.packing) &&
                      arrangement.parallel.context > 1 && arrangement.attention.shares_by_cost();
   if (!given.batch.longest_open || !takes) return std::nullopt;
   Candidate fewer = arrangement;
