@@ -385,10 +385,6 @@ void check_batch(const Checker& check, const Batch& b, const Parallel& p, Placem
 }
 
 void check_tokens(const Checker& check, const Data& d, std::int64_t vocab) {
-  check.require(d.document_end >= 0, "data.document_end",
-                "found nothing, but data.source = tokens requires it (the token that ends a "
-                "document); valid: an integer in [0, model.vocab = {})",
-                vocab);
   check.require(d.document_end < vocab, "data.document_end",
                 "found {}, outside the vocabulary; valid: an integer in [0, model.vocab = {})",
                 d.document_end, vocab);

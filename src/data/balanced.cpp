@@ -230,7 +230,8 @@ std::vector<Question> CutCorpus::questions(std::int64_t document) const {
 namespace {
 
 /// Checks the number of tokens and documents, before memory is taken for them.
-void check_size(std::span<const std::int64_t> lengths, std::int64_t max_document) {
+void check_size(std::span<const std::int64_t> lengths, std::int64_t max_document,
+                std::int64_t most) {
   std::int64_t tokens = 0;
   std::int64_t documents = 0;
   for (const std::int64_t length : lengths) {
@@ -240,19 +241,20 @@ void check_size(std::span<const std::int64_t> lengths, std::int64_t max_document
     }
     tokens += length;
     documents += max_document > 0 ? (length - 1) / max_document + 1 : 1;
-    if (documents > config::kMostDocuments) {
+    if (documents > most) {
       fail(ExitCode::data,
            "data.max_document: found {}, which cuts the corpus into more than {} documents; valid: "
            "a larger value, or a smaller corpus",
-           max_document, config::kMostDocuments);
+           max_document, most);
     }
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document) {
-  check_size(corpus->lengths(), max_document);
+std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document,
+                            std::int64_t most) {
+  check_size(corpus->lengths(), max_document, most);
   if (max_document <= 0 || std::ranges::max(corpus->lengths()) <= max_document) return corpus;
   return std::make_unique<CutCorpus>(std::move(corpus), max_document);
 }

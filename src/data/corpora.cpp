@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "cadenza/base/at.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/base/hash.hpp"
 #include "cadenza/base/random.hpp"
+#include "cadenza/config/limits.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "data/file.hpp"
 #include "data/foreign.hpp"
@@ -68,27 +70,70 @@ void TextCorpus::read_bytes(std::int64_t document, std::int64_t offset,
   }
 }
 
+namespace {
+
+/// The files of tokens that `entries` name, entry by entry: indexes of Megatron-LM in place of the
+/// .bin files that they describe.
+std::vector<std::string> find_token_files(const std::vector<std::string>& entries) {
+  std::vector<std::string> files;
+  for (const std::string& entry : entries) {
+    std::set<std::string> seen;
+    for (const std::string& path : find_files({entry})) {
+      std::string preferred = prefer_index(path);
+      if (seen.insert(preferred).second) files.push_back(std::move(preferred));
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
 TokensCorpus::TokensCorpus(const config::Data& data, std::int64_t vocab) {
-  for (const std::string& path : find_files(data.path)) {
-    const TokenFile& file = files_.emplace_back(path, data.dtype, vocab);
-    std::vector<std::int64_t> ends = file.find_ends(static_cast<Token>(data.document_end), vocab);
-    if (ends.empty() || ends.back() != file.size()) ends.push_back(file.size());
+  for (const std::string& path : find_token_files(data.path)) {
     first_.push_back(static_cast<std::int64_t>(lengths_.size()));
-    std::int64_t begin = 0;
-    for (const std::int64_t end : ends) {
-      begins_.push_back(begin);
-      lengths_.push_back(end - begin);
-      begin = end;
+    if (is_megatron_index(path)) {
+      add_indexed(path, vocab);
+    } else {
+      add_flat(path, data, vocab);
     }
   }
   if (files_.empty()) fail(ExitCode::data, "data.path: the corpus is empty: no file is named");
 }
 
+void TokensCorpus::add_indexed(const std::string& path, std::int64_t vocab) {
+  MegatronIndex index(path);
+  TokenFile tokens(index.bin(), index.storage(), vocab);
+  index.add_documents(tokens.size(), begins_, lengths_);
+  files_.push_back({std::move(tokens), std::move(index)});
+}
+
+void TokensCorpus::add_flat(const std::string& path, const config::Data& data, std::int64_t vocab) {
+  const TokenFile& file = files_.emplace_back(File{TokenFile(path, data.dtype, vocab)}).tokens;
+  if (data.document_end < 0) {
+    fail(ExitCode::usage,
+         "data.document_end: found nothing, but '{}' has no index of documents; valid: the token "
+         "that ends a document, an integer in [0, model.vocab = {})",
+         path, vocab);
+  }
+  std::vector<std::int64_t> ends = file.find_ends(static_cast<Token>(data.document_end));
+  if (ends.empty() || ends.back() != file.size()) ends.push_back(file.size());
+  std::int64_t begin = 0;
+  for (const std::int64_t end : ends) {
+    begins_.push_back(begin);
+    lengths_.push_back(end - begin);
+    begin = end;
+  }
+}
+
 void TokensCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
   const auto after = std::upper_bound(first_.begin(), first_.end(), document);
-  const auto file = static_cast<std::size_t>(after - first_.begin() - 1);
+  const File& file = files_[at(after - first_.begin() - 1)];
   const std::int64_t begin = begins_[at(document)];
-  files_[file].read({begin + tokens.begin, begin + tokens.end}, out);
+  if (!file.index) return file.tokens.read({begin + tokens.begin, begin + tokens.end}, out);
+  for (const Range& place : file.index->places(begin, tokens)) {
+    file.tokens.read(place, out.first(at(place.size())));
+    out = out.subspan(at(place.size()));
+  }
 }
 
 namespace {
@@ -147,7 +192,9 @@ std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab
 
 std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
                                     std::uint64_t seed) {
-  return cut(open_source(data, vocab, seed), data.max_document);
+  const bool read = data.source == config::Source::text || data.source == config::Source::tokens;
+  const std::int64_t most = read ? config::kMostFileDocuments : config::kMostDocuments;
+  return cut(open_source(data, vocab, seed), data.max_document, most);
 }
 
 }  // namespace cadenza::data

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "data/file.hpp"
+#include "data/megatron_index.hpp"
 #include "data/token_file.hpp"
 
 namespace cadenza::data {
@@ -34,19 +36,28 @@ class TextCorpus : public Corpus {
   mutable std::int64_t open_document_ = -1;
 };
 
-// --- Tokens made by another program: files of integers in which a token ends each document ---
+// --- Tokens made by another program: files of integers ---
 
-/// Documents of several files, in order. A document ends after data.document_end or with its file.
+/// Documents of several files, in order. A document of a file with an index of Megatron-LM is what
+/// that says; in other files it ends after data.document_end or with its file.
 class TokensCorpus : public Corpus {
  public:
+  /// @throws Error(usage) where a file has no index and data.document_end is missing
   TokensCorpus(const config::Data& data, std::int64_t vocab);
   std::span<const std::int64_t> lengths() const override { return lengths_; }
   void read(std::int64_t document, Range tokens, std::span<Token> out) const override;
 
  private:
-  std::vector<TokenFile> files_;
+  struct File {
+    TokenFile tokens;
+    std::optional<MegatronIndex> index = std::nullopt;
+  };
+  void add_indexed(const std::string& path, std::int64_t vocab);
+  void add_flat(const std::string& path, const config::Data& data, std::int64_t vocab);
+
+  std::vector<File> files_;
   std::vector<std::int64_t> first_;   // first document of each file
-  std::vector<std::int64_t> begins_;  // begin of each document in its file
+  std::vector<std::int64_t> begins_;  // begin of each document in its file: token, or sequence
   std::vector<std::int64_t> lengths_;
 };
 

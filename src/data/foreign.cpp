@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <string_view>
 
 #include "cadenza/base/error.hpp"
@@ -125,6 +124,11 @@ bool is_json_lines(const Bytes& file) {
 
 constexpr const char* kIds = "token ids in a flat file or .npy, or text files";
 constexpr const char* kUnpacked = "the file unpacked";
+constexpr const char* kPrepared =
+    "what cadenza-prepare FILE --tokenizer FOLDER --output FOLDER makes of it";
+constexpr const char* kUnpackedOrPrepared =
+    "the file unpacked, or what cadenza-prepare FILE --tokenizer FOLDER --output FOLDER makes of "
+    "it";
 constexpr const char* kArray = "token ids, saved as .npy (numpy.save)";
 constexpr const char* kTokens = "data.source: tokens";
 
@@ -137,11 +141,9 @@ struct Format {
 };
 
 constexpr std::array kFormats = {
-    Format{"MMIDIDX\0\0"sv, 0, "an index of Megatron-LM",
-           "the .bin file beside it, with data.dtype: uint32 where its tokens are int32"},
     Format{"TNTIDX\0\0"sv, 0, "an index of fairseq or an old Megatron-LM",
            "the .bin file beside it, with data.dtype: uint32 where its tokens are int32"},
-    Format{"PAR1", 0, "a Parquet file", kIds,
+    Format{"PAR1", 0, "a Parquet file", kPrepared,
            [](const Bytes& file) { return file.has(file.size() - 4, "PAR1"); }},
     Format{"ARROW1\0\0"sv, 0, "an Arrow file", kIds},
     Format{"", 0, "an Arrow stream (a data set of Hugging Face)", kIds, is_arrow_stream},
@@ -154,8 +156,8 @@ constexpr std::array kFormats = {
     Format{"SQLite format 3\0"sv, 0, "an SQLite database", kIds},
     Format{"ustar", 257, "a tar archive", kUnpacked},
     Format{"PK\x03\x04", 0, "a zip archive (.npz, .pt, .zip)", kArray},
-    Format{"\x1f\x8b\x08", 0, "compressed with gzip", kUnpacked},
-    Format{"\x28\xb5\x2f\xfd", 0, "compressed with Zstandard", kUnpacked},
+    Format{"\x1f\x8b\x08", 0, "compressed with gzip", kUnpackedOrPrepared},
+    Format{"\x28\xb5\x2f\xfd", 0, "compressed with Zstandard", kUnpackedOrPrepared},
     Format{"\xfd"
            "7zXZ\0"sv,
            0, "compressed with xz", kUnpacked},
@@ -173,7 +175,7 @@ constexpr std::array kFormats = {
            0, "a program or library (ELF)", kIds},
     Format{"\x89PNG\r\n\x1a\n", 0, "a picture (PNG)", kIds},
     Format{"\xff\xd8\xff", 0, "a picture (JPEG)", kIds},
-    Format{"", 0, "a file of JSON Lines", kIds, is_json_lines},
+    Format{"", 0, "a file of JSON Lines", kPrepared, is_json_lines},
 };
 
 /// Formats of token ids, which are foreign where text is expected.
@@ -181,6 +183,7 @@ constexpr std::array kTokenFormats = {
     Format{"\x93NUMPY", 0, "an array of NumPy", kTokens},
     Format{"\x88\xd8\x34\x01", 0, "a shard of llm.c", kTokens},
     Format{"\xa1\xd9\x34\x01", 0, "a shard of llm.c", kTokens},
+    Format{"MMIDIDX\0\0"sv, 0, "an index of Megatron-LM", kTokens},
 };
 
 bool is(const Bytes& file, const Format& format) {
@@ -228,26 +231,9 @@ void refuse_foreign(const std::string& path, Source source) {
     require_no_zeros(path, file);
   } else if (is_text(file)) {
     fail(ExitCode::data,
-         "data.path: '{}' is a text file, without token ids; valid: token ids in a flat file, .npy "
-         "or llm.c's shards, or data.source: text",
-         path);
+         "data.path: '{}' is a text file, without token ids; valid: data.source: text, or {}", path,
+         kPrepared);
   }
-}
-
-std::optional<MegatronIndex> megatron_index(const std::string& bin) {
-  constexpr std::array kTypes = {"uint8", "int8",    "int16",   "int32",
-                                 "int64", "float64", "float32", "uint16"};  // codes from 1 on
-  if (!bin.ends_with(".bin")) return std::nullopt;
-  const std::string path = bin.substr(0, bin.size() - 4) + ".idx";
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
-  const Bytes file(path);
-  const bool old = file.has(0, "TNTIDX\0\0"sv);
-  if (!old && !file.has(0, "MMIDIDX\0\0"sv)) return std::nullopt;
-  // The code of the type follows the magic number and a version of 8 bytes.
-  const auto code = file.number<std::uint8_t>(old ? 16 : 17);
-  if (code < 1 || code > kTypes.size()) return std::nullopt;
-  return MegatronIndex{path, kTypes[code - 1U]};
 }
 
 }  // namespace cadenza::data

@@ -39,8 +39,10 @@ class CutCorpus : public Corpus {
 };
 
 /// Returns `corpus` itself where no document is longer than `max_document` (or that is 0, which no
-/// experiment has that was read), else a CutCorpus.
-std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document);
+/// experiment has that was read), else a CutCorpus. @throws Error(data) where that has more than
+/// `most` documents
+std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document,
+                            std::int64_t most);
 
 // --- Packing by cost ---
 // Microbatches have different lengths, such that attention and linear layers together take equally

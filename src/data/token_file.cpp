@@ -110,12 +110,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
 
-std::int64_t width(TokenStorage storage) {
-  return storage == TokenStorage::uint16 ? 2 : storage == TokenStorage::int64 ? 8 : 4;
-}
-
 std::string_view name(TokenStorage storage) {
-  constexpr std::string_view names[] = {"uint16", "uint32", "int32", "int64"};
+  constexpr std::string_view names[] = {"uint8", "int8",   "int16", "uint16",
+                                        "int32", "uint32", "int64"};
   return names[at(storage)];
 }
 
@@ -123,12 +120,18 @@ std::string_view name(TokenStorage storage) {
 template <typename Visit>
 void with_type(TokenStorage storage, Visit&& visit) {
   switch (storage) {
+    case TokenStorage::uint8:
+      return visit(std::uint8_t{});
+    case TokenStorage::int8:
+      return visit(std::int8_t{});
+    case TokenStorage::int16:
+      return visit(std::int16_t{});
     case TokenStorage::uint16:
       return visit(std::uint16_t{});
-    case TokenStorage::uint32:
-      return visit(std::uint32_t{});
     case TokenStorage::int32:
       return visit(std::int32_t{});
+    case TokenStorage::uint32:
+      return visit(std::uint32_t{});
     case TokenStorage::int64:
       return visit(std::int64_t{});
   }
@@ -140,6 +143,14 @@ T load(const unsigned char* tokens, std::int64_t index) {
   T value;
   std::memcpy(&value, tokens + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
   return value;
+}
+
+[[noreturn]] void outside_vocabulary(const std::string& path, std::int64_t token,
+                                     std::int64_t position, std::int64_t vocab) {
+  fail(ExitCode::data,
+       "data.path: '{}': token {} at position {} is outside the vocabulary (model.vocab: {}; "
+       "valid are 0 to {})",
+       path, token, position, vocab, vocab - 1);
 }
 
 struct Scan {
@@ -154,12 +165,7 @@ struct Scan {
   void look_closely(Range range) {
     for (std::int64_t i = range.begin; i < range.end; ++i) {
       const auto token = static_cast<std::int64_t>(load<T>(tokens, i));
-      if (token < 0 || token >= vocab) {
-        fail(ExitCode::data,
-             "data.path: '{}': token {} at position {} is outside the vocabulary (model.vocab: {}; "
-             "valid are 0 to {})",
-             path, token, i, vocab, vocab - 1);
-      }
+      if (token < 0 || token >= vocab) outside_vocabulary(path, token, i, vocab);
       if (token == end) ends.push_back(i + 1);
     }
   }
@@ -196,14 +202,34 @@ void check_count(const MappedFile& file, std::string_view header, std::int64_t c
 
 }  // namespace
 
+std::int64_t width(TokenStorage storage) {
+  std::int64_t bytes = 0;
+  with_type(storage, [&](auto type) { bytes = sizeof(type); });
+  return bytes;
+}
+
 TokenFile::TokenFile(const std::string& path, config::TokenType dtype, std::int64_t vocab)
-    : file_(path) {
+    : file_(path), vocab_(vocab) {
   if (path.ends_with(".npy") || is_npy(file_.bytes())) {
     open_npy();
   } else if (!open_shard()) {
-    open_flat(dtype, vocab);
+    refuse_foreign(path, config::Source::tokens);
+    storage_ = dtype == config::TokenType::uint16 ? TokenStorage::uint16 : TokenStorage::uint32;
+    require_vocabulary();
+    open_flat();
+    require_type();
   }
-  if (size_ == 0) fail(ExitCode::data, "data.path: '{}' is empty: it holds no token", path);
+  if (size_ == 0) fail_empty();
+}
+
+TokenFile::TokenFile(const std::string& path, TokenStorage storage, std::int64_t vocab)
+    : file_(path), vocab_(vocab), storage_(storage) {
+  open_flat();
+  if (size_ == 0) fail_empty();
+}
+
+void TokenFile::fail_empty() const {
+  fail(ExitCode::data, "data.path: '{}' is empty: it holds no token", file_.path());
 }
 
 void TokenFile::open_npy() {
@@ -264,16 +290,17 @@ bool TokenFile::open_shard() {
   return false;
 }
 
-void TokenFile::open_flat(config::TokenType dtype, std::int64_t vocab) {
+/// Checks that data.dtype holds the vocabulary.
+void TokenFile::require_vocabulary() const {
   constexpr std::int64_t kMostNarrow = 0x10000;
-  refuse_foreign(file_.path(), config::Source::tokens);
-  storage_ = dtype == config::TokenType::uint16 ? TokenStorage::uint16 : TokenStorage::uint32;
-  if (storage_ == TokenStorage::uint16 && vocab > kMostNarrow) {
-    fail(ExitCode::usage,
-         "data.dtype: found uint16 for '{}' with model.vocab = {}, of which it holds the first {}; "
-         "valid: uint32, or a .npy file, which names its type",
-         file_.path(), vocab, kMostNarrow);
-  }
+  if (storage_ != TokenStorage::uint16 || vocab_ <= kMostNarrow) return;
+  fail(ExitCode::usage,
+       "data.dtype: found uint16 for '{}' with model.vocab = {}, of which it holds the first {}; "
+       "valid: uint32, or a .npy file, which names its type",
+       file_.path(), vocab_, kMostNarrow);
+}
+
+void TokenFile::open_flat() {
   const std::int64_t bytes = data_bytes(file_, 0);
   const std::int64_t rest = bytes % width(storage_);
   if (rest != 0) {
@@ -284,24 +311,12 @@ void TokenFile::open_flat(config::TokenType dtype, std::int64_t vocab) {
   }
   tokens_ = file_.bytes().data();
   size_ = bytes / width(storage_);
-  require_type();
 }
 
-/// Checks the type of a flat file, which does not name it: by Megatron-LM's index or by the tokens
-/// themselves.
+/// Checks the type of a flat file, which does not name it, by the tokens themselves.
 void TokenFile::require_type() const {
   constexpr std::int64_t kLooked = 1 << 16, kLeast = 16;
   const std::string_view read_as = name(storage_);
-  if (const auto index = megatron_index(file_.path())) {
-    const bool same = index->type == read_as || (index->type == "int32" && read_as == "uint32");
-    if (same) return;
-    const bool known = index->type == "uint16" || index->type == "int32";
-    fail(ExitCode::data, "data.path: '{}' holds {} by its index '{}', not {}; valid: {}",
-         file_.path(), index->type, index->path, read_as,
-         index->type == "int32" ? "data.dtype: uint32"
-         : known                ? "data.dtype: uint16"
-                                : "token ids, saved as .npy (numpy.save)");
-  }
   const std::int64_t looked = std::min(size_, kLooked) / 2 * 2;
   bool low = false;
   bool high = false;
@@ -320,9 +335,9 @@ void TokenFile::require_type() const {
        narrow ? "data.dtype: uint32" : "token ids of 4 bytes");
 }
 
-std::vector<std::int64_t> TokenFile::find_ends(Token end, std::int64_t vocab) const {
+std::vector<std::int64_t> TokenFile::find_ends(Token end) const {
   constexpr std::int64_t kBlock = 512;
-  Scan scan{file_.path(), tokens_, end, vocab, {}};
+  Scan scan{file_.path(), tokens_, end, vocab_, {}};
   with_type(storage_, [&](auto type) {
     using T = decltype(type);
     for (std::int64_t begin = 0; begin < size_; begin += kBlock) {
@@ -337,8 +352,10 @@ void TokenFile::read(Range tokens, std::span<Token> out) const {
   check_size(file_.path(), data_bytes(file_, 0));
   with_type(storage_, [&](auto type) {
     using T = decltype(type);
-    for (std::int64_t i = 0; i < tokens.size(); ++i) {
-      out[at(i)] = static_cast<Token>(load<T>(tokens_, tokens.begin + i));
+    for (std::int64_t i = tokens.begin; i < tokens.end; ++i) {
+      const auto token = static_cast<std::int64_t>(load<T>(tokens_, i));
+      if (token < 0 || token >= vocab_) outside_vocabulary(path(), token, i, vocab_);
+      out[at(i - tokens.begin)] = static_cast<Token>(token);
     }
   });
 }

@@ -35,7 +35,10 @@ NpyHeader parse_npy(const std::string& path, std::span<const unsigned char> byte
 // --- One file of tokens, mapped into memory ---
 
 /// The type of tokens in a file; little-endian.
-enum class TokenStorage { uint16, uint32, int32, int64 };
+enum class TokenStorage { uint8, int8, int16, uint16, int32, uint32, int64 };
+
+/// Bytes of a token.
+std::int64_t width(TokenStorage storage);
 
 class TokenFile {
  public:
@@ -46,22 +49,30 @@ class TokenFile {
   ///         another program's file, or tokens of another type than `dtype`.
   /// @throws Error(usage): flat tokens of a type that does not hold the vocabulary
   TokenFile(const std::string& path, config::TokenType dtype, std::int64_t vocab);
+  /// Opens a file of nothing but tokens of a type that something else has named.
+  /// @throws Error(data): missing, empty, size not a multiple of the token size
+  TokenFile(const std::string& path, TokenStorage storage, std::int64_t vocab);
 
+  const std::string& path() const { return file_.path(); }
   /// Number of tokens.
   std::int64_t size() const { return size_; }
   /// Checks every token. @return the ends of documents: positions after each token `end`.
   /// @throws Error(data) at the first token outside [0, vocab).
-  std::vector<std::int64_t> find_ends(Token end, std::int64_t vocab) const;
-  /// Copies `tokens` to `out`. @throws Error(data) when the file's size has changed.
+  std::vector<std::int64_t> find_ends(Token end) const;
+  /// Copies `tokens` to `out`. @throws Error(data) when the file's size has changed, or at the
+  /// first of them outside [0, vocab).
   void read(Range tokens, std::span<Token> out) const;
 
  private:
   void open_npy();
   bool open_shard();
-  void open_flat(config::TokenType dtype, std::int64_t vocab);
+  void open_flat();
+  void require_vocabulary() const;
   void require_type() const;
+  [[noreturn]] void fail_empty() const;
 
   MappedFile file_;
+  std::int64_t vocab_;
   TokenStorage storage_ = TokenStorage::uint16;
   const unsigned char* tokens_ = nullptr;
   std::int64_t size_ = 0;

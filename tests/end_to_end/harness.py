@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -270,6 +271,25 @@ def write_tokens(path, documents, dtype="<u2"):
     """A flat corpus: every document ends with DOCUMENT_END, which belongs to it."""
     np.concatenate(documents).astype(dtype).tofile(path)
     return Path(path)
+
+
+def write_megatron(prefix, documents, dtype="<u2", pieces=1, ends=None):
+    """PREFIX.bin and PREFIX.idx as Megatron-LM's core/datasets/indexed_dataset.py writes them.
+
+    @param pieces  sequences of a document
+    @param ends    the document index, where it is not that of the documents
+    """
+    code = {"<u2": 8, "<i4": 4, "<i8": 5}[dtype]
+    sequences = [part for document in documents for part in np.array_split(document, pieces)]
+    lengths = np.array([len(part) for part in sequences], "<i4")
+    pointers = (np.cumsum(lengths, dtype="<i8") - lengths) * np.dtype(dtype).itemsize
+    ends = np.arange(0, len(sequences) + 1, pieces) if ends is None else np.array(ends)
+    header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(ends))
+    arrays = lengths, pointers.astype("<i8"), ends.astype("<i8")
+    index = Path(f"{prefix}.idx")
+    index.write_bytes(header + b"".join(array.tobytes() for array in arrays))
+    np.concatenate(documents).astype(dtype).tofile(f"{prefix}.bin")
+    return index
 
 
 def random_documents(seed, lengths):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of tokens (flat, llm.c shards, .npy), headers of .npy files, files of document lengths and
-// the patterns that name files.
+// Files of tokens (flat, llm.c shards, .npy, Megatron-LM's with an index), headers of .npy files,
+// files of document lengths and the patterns that name files.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -118,6 +118,17 @@ void read_npy(Bytes input) {
   require(header.data_offset >= 0 && header.data_offset <= std::ssize(input),
           "data begin at byte {} of {}", header.data_offset, input.size());
   read_corpus(tokens_in(file.path(), config::TokenType::uint16), 70'000);
+}
+
+void read_megatron(Bytes input) {
+  constexpr std::size_t kMostTokens = 64;
+  if (input.empty()) return;
+  const std::size_t tokens = std::min(input.size() - 1, input[0] % kMostTokens);
+  const InputFile bin(input.subspan(1, tokens), "tokens.bin");
+  const InputFile index(input.subspan(1 + tokens), "tokens.idx");
+  config::Data data = tokens_in(index.path(), config::TokenType::uint16);
+  data.document_end = -1;
+  read_corpus(data, 300);
 }
 
 void read_lengths(Bytes input) {

@@ -13,6 +13,7 @@ void read_machine(Bytes input);
 void read_budgets(Bytes input);
 void read_tokens(Bytes input);  ///< behind a first byte: bit 0 uint32, bit 1 a small vocabulary
 void read_npy(Bytes input);
+void read_megatron(Bytes input);  ///< behind a first byte: so many bytes of .bin, then the .idx
 void read_lengths(Bytes input);
 void read_paths(Bytes input);
 void read_safetensors(Bytes input);

@@ -16,10 +16,18 @@ void read_planted(Bytes input) {
 
 std::span<const Target> targets() {
   static constexpr Target kTargets[] = {
-      {"experiment", read_experiment},   {"model", read_model},     {"sweep", read_sweep},
-      {"machine", read_machine},         {"tokens", read_tokens},   {"npy", read_npy},
-      {"lengths", read_lengths},         {"paths", read_paths},     {"budgets", read_budgets},
-      {"safetensors", read_safetensors}, {"planted", read_planted},
+      {"experiment", read_experiment},
+      {"model", read_model},
+      {"sweep", read_sweep},
+      {"machine", read_machine},
+      {"tokens", read_tokens},
+      {"npy", read_npy},
+      {"lengths", read_lengths},
+      {"paths", read_paths},
+      {"budgets", read_budgets},
+      {"megatron", read_megatron},
+      {"safetensors", read_safetensors},
+      {"planted", read_planted},
   };
   return kTargets;
 }

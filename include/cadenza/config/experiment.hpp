@@ -106,14 +106,15 @@ struct Retrieval {
 
 struct Data {
   Source source = Source::text;
-  std::vector<std::string> path;  ///< text: files, folders, globs; tokens: .bin or .npy files
+  std::vector<std::string> path;  ///< text: files, folders, globs; tokens: .idx, .bin or .npy files
   Tokenizer tokenizer = Tokenizer::byte;
   std::int64_t max_document = 0;  ///< tokens; longer documents are cut; 0: batch.microbatch
   bool shuffle = false;
   TokenType dtype = TokenType::uint16;  ///< tokens
-  std::int64_t document_end = -1;       ///< tokens: the token that ends a document (required)
-  std::int64_t documents = 1024;        ///< synthetic, retrieval: documents in the corpus
-  Lengths lengths;                      ///< synthetic, retrieval
+  std::int64_t document_end =
+      -1;  ///< tokens: the token that ends a document; files without an index need it
+  std::int64_t documents = 1024;  ///< synthetic, retrieval: documents in the corpus
+  Lengths lengths;                ///< synthetic, retrieval
   Retrieval retrieval;
 };
 

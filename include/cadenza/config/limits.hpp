@@ -15,6 +15,8 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 17;
 
 /// Documents of a corpus, after cutting to data.max_document: their lengths are held in memory.
 inline constexpr std::int64_t kMostDocuments = 100'000'000;
+/// The same where files hold the documents, so that what is held in memory is in the files, too.
+inline constexpr std::int64_t kMostFileDocuments = 250'000'000;
 inline constexpr std::int64_t kMaxFacts = 1000;  // facts of a document
 inline constexpr std::int64_t kMaxAnswers = 64;  ///< words of an answer, hops of a chain
 

@@ -127,7 +127,7 @@ void add_advise(CLI::App& app, CommandLine& line) {
       ->add_option("--lengths", asked.lengths,
                    "Lengths of your documents: lengths of inputs/lengths, such as pretrain; a JSON "
                    "list of [length, count]; a text file with a length a line; or tokens "
-                   "(.bin, .npy; with --set data.document_end=TOKEN)")
+                   "(.idx; or .bin, .npy with --set data.document_end=TOKEN)")
       ->check(a_name())
       ->capture_default_str();
   advise->add_option("--sequence", asked.sequence, "Tokens of a sequence; longer documents are cut")

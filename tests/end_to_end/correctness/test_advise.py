@@ -8,6 +8,7 @@ import shutil
 import statistics
 import subprocess
 
+import numpy as np
 import pytest
 
 import harness
@@ -251,7 +252,7 @@ def test_how_sure_is_what_the_pages_say():
     (["--machine", "h1000"], "nearest is 'h100'"),
     (["--lengths", "prolonged"], "nearest is 'prolong'"),
     (["--lengths", "none.txt"], "none.txt"),
-    (["--lengths", "none.bin"], "data.document_end"),
+    (["--lengths", "none.bin"], "none.bin"),
     (["--devices", "0"], "--devices: found 0; valid: an integer in [1, 131072]"),
     (["--sequence", "1"], "--sequence: found 1"),
     (["--software", "deepspeed"], "cluster.software: found deepspeed"),
@@ -265,9 +266,24 @@ def test_bad_questions_get_one_line(words, message):
         at = given.index(words[0])
         del given[at:at + 2]
     found = harness.run(1, ["advise", *given, *words], cwd=harness.ROOT)
-    assert found.code == (3 if "none.txt" in words else 2)
+    assert found.code == (3 if words[-1].startswith("none.") else 2)
     assert message in found.err
     assert found.err.count("\n") == 1
+
+
+def test_lengths_of_token_files(tmp_path):
+    """Those of a flat file need the token that ends a document, those of Megatron-LM nothing."""
+    documents = harness.random_documents(1, [300, 50, 700])
+    np.save(tmp_path / "flat.npy", np.concatenate(documents))
+    words = ["advise", *QUESTION, "--lengths", tmp_path / "flat.npy"]
+    found = harness.run(1, words, cwd=harness.ROOT)
+    assert found.code == 2 and found.err.count("\n") == 1
+    assert "data.document_end: found nothing, but" in found.err
+    index = harness.write_megatron(tmp_path / "tokens", documents)
+    found = harness.run(1, ["advise", *QUESTION, "--lengths", index, "--format", "json"],
+                        cwd=harness.ROOT)
+    assert found.code == 0, str(found)
+    assert json.loads(found.out)["documents"]["longest"] == 700
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_the_search(tmp_path):

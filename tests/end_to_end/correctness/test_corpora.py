@@ -64,6 +64,58 @@ def test_token_files_train_like_the_text(kind, documents, text_losses, tmp_path)
     np.testing.assert_array_equal(losses(tmp_path / "out", data), text_losses)
 
 
+@pytest.mark.parametrize("dtype", ["<u2", "<i4", "<i8"])
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_documents_of_megatron_train_like_the_text(dtype, pieces, documents, text_losses, tmp_path):
+    index = harness.write_megatron(tmp_path / "tokens", documents, dtype, pieces)
+    np.testing.assert_array_equal(
+        losses(tmp_path / "out", {"source": "tokens", "path": str(index)}), text_losses)
+
+
+def test_megatron_on_two_ranks_trains_like_a_flat_file(documents, tmp_path):
+    (tmp_path / "indexed").mkdir()
+    index = harness.write_megatron(tmp_path / "indexed/tokens", documents)
+    flat = harness.write_tokens(tmp_path / "flat.bin", documents)
+    changes = {"run": {"steps": 2}, "batch": {"tokens": 256, "microbatch": 128},
+               "parallel": {"data": 2}}
+    found = [
+        harness.train(tmp_path / name, changes | {"data": {"source": "tokens", **data}}).losses
+        for name, data in {
+            "a": {"path": str(index)},
+            "b": {"path": str(index.parent)},
+            "c": {"path": str(flat), "document_end": END},
+        }.items()
+    ]
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[2])
+
+
+def test_a_token_outside_the_vocabulary_ends_all_ranks(documents, tmp_path):
+    """The index says nothing of tokens: the rank that reads the token finds it."""
+    wrong = np.full(100, 65535)
+    index = harness.write_megatron(tmp_path / "tokens", [*documents, wrong])
+    before = sum(map(len, documents))
+    changes = {"data": {"source": "tokens", "path": str(index)}, "parallel": {"data": 2},
+               "batch": {"tokens": 256, "microbatch": 128}}
+    experiment = harness.write_experiment(tmp_path / "experiment.yaml", changes)
+    result = harness.run(2, ["train", experiment, "--output", tmp_path / "run"])
+    assert result.code == harness.DATA, str(result)
+    assert len(result.complaints) == 1, str(result)
+    assert (f"'{tmp_path}/tokens.bin': token 65535 at position {before} is outside the vocabulary "
+            "(model.vocab: 259; valid are 0 to 258)") in result.complaints[0]
+
+
+def test_a_document_index_that_was_not_merged(documents, tmp_path):
+    """Files joined as bytes, with all sequences, and the document index of the first."""
+    index = harness.write_megatron(tmp_path / "tokens", [*documents, *documents], ends=range(6))
+    changes = {"data": {"source": "tokens", "path": str(index)}}
+    experiment = harness.write_experiment(tmp_path / "experiment.yaml", changes)
+    for ranks, words in {1: ["plan"], 2: ["train", "--set", "parallel.data=2"]}.items():
+        result = harness.run(ranks, [words[0], experiment, *words[1:]], cwd=tmp_path)
+        assert result.code == harness.DATA and len(result.complaints) == 1, str(result)
+        assert "has a document index from 0 to 5, but 10 sequences" in result.complaints[0]
+
+
 def test_other_order_gives_other_losses(documents, text_losses, tmp_path):
     path = harness.write_tokens(tmp_path / "tokens.bin", documents[::-1])
     data = {"source": "tokens", "document_end": END, "path": str(path)}

@@ -327,9 +327,8 @@ TEST(Check, TextNeedsTheByteVocabulary) {
   EXPECT_EQ(parse(kGood, {"model.vocab=8", "data.source=synthetic"}).model.vocab, 8);
 }
 
-TEST(Check, TokensNeedTheirDocumentEnd) {
+TEST(Check, TheDocumentEndIsAToken) {
   const std::string tokens = "data.source=tokens";
-  EXPECT_THAT(error_of(kGood, {tokens}), HasSubstr("data.document_end: found nothing, but"));
   EXPECT_THAT(error_of(kGood, {tokens, "data.document_end=300"}),
               HasSubstr("found 300, outside the vocabulary; valid: an integer in [0, model.vocab = "
                         "300)"));

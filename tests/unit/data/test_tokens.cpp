@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "support.hpp"
 
@@ -177,7 +178,7 @@ TEST_F(TokenErrors, MissingEmptyAndOdd) {
 
 TEST_F(TokenErrors, TextInsteadOfTokens) {
   const std::string yaml = "name: small\ndata: {source: tokens, path: \u00fc.bin}\n";
-  expect({"text file", "data.source: text"}, "x.yaml", yaml);
+  expect({"text file", "data.source: text", "cadenza-prepare FILE"}, "x.yaml", yaml);
   expect({"text file"}, "x.bin", yaml, config::TokenType::uint32);
   const std::string cut(4095,
                         'a');  // a character of two bytes lies across the end of what is looked at
@@ -247,6 +248,17 @@ TEST_F(TokenErrors, ForeignFiles) {
   }
 }
 
+TEST_F(TokenErrors, TheCommandThatConverts) {
+  const std::set<std::string> converted{"Parquet", "gzip", "Zstandard", "JSON Lines"};
+  std::size_t found = 0;
+  for (const auto& [what, bytes] : foreign_files()) {
+    if (!converted.contains(what)) continue;
+    ++found;
+    expect({what, "cadenza-prepare FILE --tokenizer FOLDER --output FOLDER"}, "a.bin", bytes);
+  }
+  EXPECT_EQ(found, 5U) << "JSON Lines twice";
+}
+
 TEST_F(TokenErrors, TokensWhereTextIsDue) {
   config::Data text;
   text.source = config::Source::text;
@@ -296,28 +308,6 @@ TEST_F(TokenErrors, TokensOfAnotherWidth) {
   EXPECT_NO_THROW(read(tokens({folder_.write("a.bin", wide)}, uint32)));
   EXPECT_NO_THROW(read(tokens({folder_.write("a.bin", wide.substr(0, 28))}))) << "too few to tell";
   EXPECT_NO_THROW(read(tokens({folder_.write("a.bin", std::string(80, '\0'))}))) << "all of them 0";
-}
-
-TEST_F(TokenErrors, AgainstMegatronsIndex) {
-  const Values values{1, 2, 3, kEnd};
-  const auto index = [&](int code) {
-    folder_.write("a.idx", std::string("MMIDIDX\0\0", 9) + as_bytes<std::uint64_t>({1}) +
-                               static_cast<char>(code) + std::string(40, '\0'));
-  };
-  const auto narrow = as_bytes<std::uint16_t>(values);
-  const auto wide = as_bytes<std::int32_t>(values);
-  const auto uint32 = config::TokenType::uint32;
-  index(4);
-  expect({"a.idx", "holds int32", "not uint16", "valid: data.dtype: uint32"}, "a.bin", wide);
-  EXPECT_NO_THROW(read(tokens({folder_ / "a.bin"}, uint32)));
-  index(8);
-  expect({"a.idx", "holds uint16", "not uint32", "valid: data.dtype: uint16"}, "a.bin", narrow,
-         uint32);
-  EXPECT_NO_THROW(read(tokens({folder_ / "a.bin"})));
-  index(5);
-  expect({"a.idx", "holds int64", "numpy.save"}, "a.bin", as_bytes<std::int64_t>(values), uint32);
-  index(77);
-  EXPECT_NO_THROW(read(tokens({folder_.write("a.bin", narrow)}))) << "an index of another make";
 }
 
 TEST(Tokens, TheVocabularyFitsTheType) {

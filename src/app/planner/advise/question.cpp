@@ -53,7 +53,7 @@ std::string as_yaml(std::string_view text) {
 std::string data_of(const Question& question) {
   const std::string& lengths = question.lengths;
   const std::string longest = fmt::format("max_document: {}", question.sequence);
-  if (ends_with_any(lengths, {".bin", ".npy"})) {
+  if (ends_with_any(lengths, {".bin", ".npy", ".idx"})) {
     return fmt::format("{{source: tokens, path: {}, shuffle: true, {}}}", as_yaml(lengths),
                        longest);
   }
