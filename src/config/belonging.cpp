@@ -209,6 +209,8 @@ const Belonging kBelongings[] = {
 
     {CADENZA_KEY(data.path), CADENZA_USED(reads_files(e)), CADENZA_CHOICE(data.source),
      "source text or tokens"},
+    {CADENZA_KEY(data.weights), CADENZA_USED(reads_files(e)), CADENZA_CHOICE(data.source),
+     "source text or tokens"},
     {CADENZA_KEY(data.dtype), CADENZA_USED(e.data.source == Source::tokens),
      CADENZA_CHOICE(data.source), "source tokens"},
     {CADENZA_KEY(data.document_end), CADENZA_USED(e.data.source == Source::tokens),

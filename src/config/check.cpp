@@ -451,6 +451,9 @@ void check_data(const Checker& check, const Data& d, const Model& m) {
   check.require(made || !d.path.empty(), "data.path",
                 "found nothing, but data.source = {} requires it; valid: files, folders or globs",
                 word(d.source));
+  check.require(made || d.weights.empty() || d.weights.size() == d.path.size(), "data.weights",
+                "found {} weights with {} entries of data.path; valid: one for each, or []",
+                d.weights.size(), d.path.size());
   check.require(d.max_document >= 2, "data.max_document",
                 "found {}: documents of one token have no next token to learn; valid: 0 "
                 "(batch.microbatch) or an integer >= 2",

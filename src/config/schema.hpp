@@ -148,6 +148,7 @@ template <typename Visitor>
 void describe(Visitor& visit, Data& data) {
   visit.required("source", data.source, "where documents come from");
   visit.key("path", data.path);
+  visit.key("weights", data.weights, kPositive);
   visit.key("tokenizer", data.tokenizer);
   visit.key("max_document", data.max_document, Integers{0, kMaxCount});
   visit.key("shuffle", data.shuffle);

@@ -12,6 +12,7 @@
 #include "cadenza/base/random.hpp"
 #include "cadenza/config/limits.hpp"
 #include "cadenza/data/corpus.hpp"
+#include "data/blend.hpp"
 #include "data/file.hpp"
 #include "data/foreign.hpp"
 #include "data/lengths.hpp"
@@ -188,13 +189,31 @@ std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab
   fail(ExitCode::usage, "data.source: not one of the known sources");
 }
 
+bool reads_files(const config::Data& data) {
+  return data.source == config::Source::text || data.source == config::Source::tokens;
+}
+
+std::int64_t most_documents(const config::Data& data) {
+  return reads_files(data) ? config::kMostFileDocuments : config::kMostDocuments;
+}
+
+std::unique_ptr<Corpus> open_cut(const config::Data& data, std::int64_t vocab, std::uint64_t seed) {
+  return cut(open_source(data, vocab, seed), data.max_document, most_documents(data));
+}
+
 }  // namespace
 
 std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
                                     std::uint64_t seed) {
-  const bool read = data.source == config::Source::text || data.source == config::Source::tokens;
-  const std::int64_t most = read ? config::kMostFileDocuments : config::kMostDocuments;
-  return cut(open_source(data, vocab, seed), data.max_document, most);
+  if (data.weights.empty() || !reads_files(data)) return open_cut(data, vocab, seed);
+  std::vector<std::unique_ptr<Corpus>> entries;
+  for (const std::string& entry : data.path) {
+    config::Data one = data;
+    one.path = {entry};
+    entries.push_back(open_cut(one, vocab, seed));
+  }
+  return std::make_unique<BlendCorpus>(std::move(entries), data.path, data.weights,
+                                       most_documents(data));
 }
 
 }  // namespace cadenza::data

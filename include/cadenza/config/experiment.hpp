@@ -107,14 +107,14 @@ struct Retrieval {
 struct Data {
   Source source = Source::text;
   std::vector<std::string> path;  ///< text: files, folders, globs; tokens: .idx, .bin or .npy files
+  std::vector<double> weights;    ///< shares of the entries of `path` in tokens; empty: in order
   Tokenizer tokenizer = Tokenizer::byte;
   std::int64_t max_document = 0;  ///< tokens; longer documents are cut; 0: batch.microbatch
   bool shuffle = false;
   TokenType dtype = TokenType::uint16;  ///< tokens
-  std::int64_t document_end =
-      -1;  ///< tokens: the token that ends a document; files without an index need it
-  std::int64_t documents = 1024;  ///< synthetic, retrieval: documents in the corpus
-  Lengths lengths;                ///< synthetic, retrieval
+  std::int64_t document_end = -1;  ///< tokens: ends a document; needed by files without an index
+  std::int64_t documents = 1024;   ///< synthetic, retrieval: documents in the corpus
+  Lengths lengths;                 ///< synthetic, retrieval
   Retrieval retrieval;
 };
 

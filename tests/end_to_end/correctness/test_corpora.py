@@ -90,6 +90,40 @@ def test_megatron_on_two_ranks_trains_like_a_flat_file(documents, tmp_path):
     np.testing.assert_array_equal(found[1], found[2])
 
 
+def test_a_blend_trains_like_its_documents_in_turn(documents, tmp_path):
+    """Of weights 2 to 1 and equal documents: two of one entry, one of the other, the smaller twice;
+    files with an index and without, on two ranks."""
+    parts = [document[:10] for document in documents[1:4]]
+    index = harness.write_megatron(tmp_path / "a", [*parts, parts[0]])
+    ends = [np.append(documents[4][1:10], END)]
+    flat = harness.write_tokens(tmp_path / "b.bin", ends)
+    data = {"source": "tokens", "path": [str(index), str(flat)], "document_end": END}
+    changes = {"run": {"steps": 2}, "batch": {"tokens": 60, "microbatch": 30},
+               "parallel": {"data": 2}}
+    blend = harness.train(tmp_path / "blend", changes | {"data": {**data, "weights": [2, 1]}})
+    order = [parts[0], ends[0], parts[1], parts[2], ends[0], parts[0]]
+    same = harness.write_megatron(tmp_path / "same", order)
+    plain = harness.train(
+        tmp_path / "plain", changes | {"data": {"source": "tokens", "path": str(same)}})
+    np.testing.assert_array_equal(blend.losses, plain.losses)
+
+
+def test_weights_that_do_not_fit(documents, tmp_path):
+    index = harness.write_megatron(tmp_path / "a", documents)
+    path = f"data.path=[{index}, {index}]"
+    experiment = harness.write_experiment(
+        tmp_path / "experiment.yaml", {"data": {"source": "tokens", "path": "x"}})
+    for weights, code, words in [
+        ("[1]", harness.USAGE, "found 1 weights with 2 entries of data.path"),
+        ("[1, 0]", harness.USAGE, "data.weights[1]: found 0"),
+        ("[1, 1e-12]", harness.DATA, "data.weights: found 1 for"),
+    ]:
+        words_of = ["plan", experiment, "--set", path, "--set", f"data.weights={weights}"]
+        result = harness.run(1, words_of)
+        assert result.code == code and len(result.complaints) == 1, str(result)
+        assert words in result.complaints[0]
+
+
 def test_a_token_outside_the_vocabulary_ends_all_ranks(documents, tmp_path):
     """The index says nothing of tokens: the rank that reads the token finds it."""
     wrong = np.full(100, 65535)

@@ -59,6 +59,7 @@ const std::vector<Ignored>& ignored() {
       {"model.rope.scaling.truncate=false", rope("llama3"), "scaling.kind = llama3", rope("yarn")},
       {"model.rope.scaling.low_frequency=2", {}, "scaling.kind = none", rope("llama3")},
       {"model.rope.scaling.high_frequency=8", {}, "scaling.kind = none", rope("llama3")},
+      {"data.weights=[1]", kSynthetic, "data.source = synthetic", {"data.path=[a]"}},
       {"data.dtype=uint32",
        {},
        "data.source = text",

@@ -335,6 +335,22 @@ TEST(Check, TheDocumentEndIsAToken) {
   EXPECT_EQ(parse(kGood, {tokens, "data.document_end=299"}).data.document_end, 299);
 }
 
+TEST(Check, EveryEntryHasAPositiveWeight) {
+  const std::string path = "data.path=[a, b]";
+  EXPECT_THAT(parse(kGood, {path, "data.weights=[7, 0.3]"}).data.weights,
+              ::testing::ElementsAre(7.0, 0.3));
+  EXPECT_THAT(parse(kGood, {path, "data.weights=[]"}).data.weights, ::testing::IsEmpty());
+  for (const char* weights : {"[1]", "[1, 2, 3]"}) {
+    EXPECT_THAT(error_of(kGood, {path, std::string("data.weights=") + weights}),
+                HasSubstr("weights with 2 entries of data.path; valid: one for each, or []"));
+  }
+  for (const char* weight : {"0", "-0.5", ".nan", ".inf", "1e999", "half", "[1]"}) {
+    EXPECT_THAT(error_of(kGood, {path, fmt::format("data.weights=[1, {}]", weight)}),
+                HasSubstr(fmt::format("data.weights[1]: found ")))
+        << weight;
+  }
+}
+
 TEST(Check, SourcesNeedTheirPath) {
   EXPECT_THAT(error_of(kGood, {"data.path=[]"}),
               StartsWith("--set data.path=[]: found nothing, but data.source = text requires it"));

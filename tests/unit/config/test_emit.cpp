@@ -82,6 +82,7 @@ class Draw {
     const std::int64_t questions = integer(1, 16);
     e.data = {any<Source>(),
               {text(), text()},
+              {positive(), positive()},
               Tokenizer::byte,
               integer(600, 1 << 30),
               coin(),
@@ -227,6 +228,7 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.model.tie_embeddings, b.model.tie_embeddings);
   EXPECT_EQ(a.data.source, b.data.source);
   EXPECT_EQ(a.data.path, b.data.path);
+  EXPECT_EQ(a.data.weights, b.data.weights);
   EXPECT_EQ(a.data.max_document, b.data.max_document);
   EXPECT_EQ(a.data.lengths.distribution, b.data.lengths.distribution);
   EXPECT_EQ(a.data.lengths.values, b.data.lengths.values);
