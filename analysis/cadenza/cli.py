@@ -8,24 +8,15 @@ program has a fault, 2 usage, 3 data or file.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import difflib
-import io
-import os
 import re
 import sys
-import traceback
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
-from cadenza import commands, log
-from cadenza.errors import CadenzaError, DataError, UsageError
-from cadenza.files import printable
+from cadenza import commands
+from cadenza.program import Parser, add_detail, ended
 from cadenza.version import VERSION
 
-_LONGEST = 200  # characters of a library's message
 _MOST_NUMBERS = 1 << 20  # of a list of ranks or steps
 _EXAMPLES = """examples:
   cadenza-analyze report runs/colocated runs/cad      one page: who was late, why, what CAD saved
@@ -38,35 +29,8 @@ _EXAMPLES = """examples:
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors are one line, like every other error of Cadenza, and say what was probably meant."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (see {self.prog} --help)")
-
-    def parse_args(self, words: list[str] | None = None) -> argparse.Namespace:
-        found, unknown = self.parse_known_args(words)
-        if unknown:
-            names = self.commands.choices[found.command]._option_string_actions
-            meant = _meant(unknown[0].partition("=")[0], names)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
-        return found
-
-    def _check_value(self, action: argparse.Action, value: object) -> None:
-        if action.choices is not None and value not in action.choices:
-            names = ", ".join(map(str, action.choices))
-            meant = _meant(str(value), action.choices)
-            message = f"invalid choice: {str(value)!r}{meant} (choose from {names})"
-            raise argparse.ArgumentError(action, message)
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f": did you mean {near[0]}?" if near else ""
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="cadenza-analyze",
         description="Analyzes the traces of Cadenza runs: tables, pictures, an HTML page.",
         epilog=_EXAMPLES,
@@ -152,15 +116,8 @@ def _command(
     made.add_argument("runs" if runs else "run", nargs=runs, type=Path, metavar="RUN",
                       help="run folder")
     made.set_defaults(action=action)
-    _add_detail(made)
+    add_detail(made)
     return made
-
-
-def _add_detail(to: argparse.ArgumentParser) -> None:
-    detail = to.add_mutually_exclusive_group()
-    detail.add_argument("--quiet", action="store_true",
-                        help="print only results, warnings and errors")
-    detail.add_argument("--verbose", action="store_true", help="report progress on stderr")
 
 
 def _add_export(to: argparse._SubParsersAction) -> None:
@@ -221,7 +178,7 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
                       help=".png, .svg or .pdf; default: beside FILE, with the ending "
                            ".png")
     plan.set_defaults(action=commands.plan)
-    _add_detail(plan)
+    add_detail(plan)
     sweep = to.add_parser("sweep", help="a sweep's best points, or its views and checks",
                           description="Names the best points of each sweep. If the sweep defines "
                                       "views, draws them into its folder and compares them with "
@@ -230,68 +187,13 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
     sweep.add_argument("--markdown", type=Path, metavar="FILE",
                        help="write the tables to FILE; default: print them")
     sweep.set_defaults(action=commands.sweep)
-    _add_detail(sweep)
+    add_detail(sweep)
 
 
 def main(words: list[str] | None = None) -> int:
     """Runs the command in `words` (default: the process's own) and returns the exit code. Whatever
     goes wrong is one line."""
-    verbose = False
-    try:
-        _prepare_output()
-        arguments = _parser().parse_args(words)
-        verbose = arguments.verbose
-        with warnings.catch_warnings(), log.shown(arguments.quiet, arguments.verbose):
-            if not sys.warnoptions:  # of libraries, about numbers that a trace may hold
-                warnings.simplefilter("ignore")
-            code = commands.run_command(arguments)
-        sys.stdout.flush()
-    except CadenzaError as error:
-        return _failed(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        _drop_output()
-        return 0
-    except OSError as error:
-        if not error.filename:
-            _drop_output()
-        return _failed(f"{error.filename or 'standard output'}: {error.strerror or error}", 3)
-    except KeyboardInterrupt:
-        return 130
-    except MemoryError:
-        return _failed("not enough memory; valid: fewer ranks or steps", 1)
-    except Exception as error:  # a fault of this program, or a damaged file that it believes
-        if verbose:
-            traceback.print_exc()
-        return _failed(_fault(error), 1)
-    return code or 0
-
-
-def _prepare_output() -> None:
-    """Every name can be shown, whatever characters the terminal has."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    if sys.stdout is None:
-        raise DataError("standard output: it is closed")
-
-
-def _drop_output() -> None:
-    """What has not been written yet has nowhere to go; else the interpreter tries again."""
-    with contextlib.suppress(io.UnsupportedOperation):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _failed(why: str, code: int) -> int:
-    print(f"cadenza-analyze: error: {printable(why)}", file=sys.stderr)
-    return code
-
-
-def _fault(error: Exception) -> str:
-    """What nobody foresaw, and where."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    reason = str(error).partition("\n")[0]
-    return (f"internal: {type(error).__name__}: {reason[:_LONGEST]} "
-            f"({Path(place.filename).name}:{place.lineno}); --verbose says more")
+    return ended(_parser(), words, commands.run_command, less="fewer ranks or steps")
 
 
 if __name__ == "__main__":

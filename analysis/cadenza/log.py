@@ -25,8 +25,12 @@ _PATIENCE = 1.0  # seconds of silence
 
 
 class _Lines(logging.StreamHandler):
+    def __init__(self, program: str) -> None:
+        super().__init__(sys.stderr)
+        self._program = program
+
     def format(self, record: logging.LogRecord) -> str:
-        return f"cadenza-analyze: {record.levelname.lower()}: {printable(record.getMessage())}"
+        return f"{self._program}: {record.levelname.lower()}: {printable(record.getMessage())}"
 
 
 class _StatusLine(logging.Handler):
@@ -58,9 +62,9 @@ def hide() -> None:
 
 
 @contextmanager
-def shown(quiet: bool, verbose: bool) -> Iterator[None]:
+def shown(program: str, quiet: bool, verbose: bool) -> Iterator[None]:
     """While a command runs, warnings and as much of the rest as the options ask for."""
-    lines = _Lines(sys.stderr)
+    lines = _Lines(program)
     lines.setLevel(logging.INFO if verbose else logging.WARNING)
     handlers: list[logging.Handler] = [lines]
     terminal = Console(stderr=True)

@@ -15,7 +15,7 @@ from cadenza.errors import DataError
 def several(monkeypatch):
     """Even a small run is looked at in two processes."""
     monkeypatch.setattr(processes, "LARGE", 0)
-    monkeypatch.setattr(processes, "_processors", lambda: 2)
+    monkeypatch.setattr(processes, "processors", lambda: 2)
 
 
 def test_in_order_and_elsewhere(several):
