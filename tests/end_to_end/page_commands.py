@@ -12,6 +12,7 @@ from pathlib import Path
 import harness
 
 SUBCOMMANDS = ("cadenza", "cadenza-analyze")
+PROGRAMS = (*SUBCOMMANDS, "cadenza-prepare")
 LAUNCHERS = ("mpirun", "srun")
 # What clusters and packagers have, and test machines need not.
 ELSEWHERE = {"module", "sbatch", "squeue", "scancel", "srun", "git"}
@@ -52,6 +53,8 @@ def help_of(program, subcommand):
         return output_of(harness.PROGRAM, *subcommand, "--help")
     if name == "cadenza-analyze":
         return output_of("python3", "-m", "cadenza.cli", *subcommand, "--help")
+    if name == "cadenza-prepare":
+        return output_of("python3", "-m", "cadenza.prepare.cli", "--help")
     path = harness.ROOT / program
     built = harness.PROGRAM.parents[2] / program
     if program.startswith("build/release/") and built.is_file():
@@ -99,7 +102,7 @@ def inline_complaints(code):
 
 
 def is_ours(program):
-    return Path(program).name in SUBCOMMANDS or (
+    return Path(program).name in PROGRAMS or (
         program.split("/")[0] in ("scripts", "bench", "build") and "/" in program
     )
 
@@ -127,7 +130,7 @@ def exists(program, root):
         return (root / program).is_file()
     builtin = subprocess.run(["bash", "-c", 'type -t "$1"', "bash", program], capture_output=True,
                              check=False)
-    return program in ELSEWHERE or program in SUBCOMMANDS or builtin.returncode == 0 or bool(
+    return program in ELSEWHERE or program in PROGRAMS or builtin.returncode == 0 or bool(
         shutil.which(program)
     )
 

@@ -3,13 +3,15 @@
 """Usage: fuzz_analysis.py [--target NAME] [--seconds N | --runs N] [--seed N] [--findings DIR]
                         [INPUT...]
 
-Fuzzes what cadenza-analyze reads. Targets:
+Fuzzes what cadenza-analyze and cadenza-prepare read. Targets:
   trace         rank files (*.h5) of a run of two ranks, its metrics (*.jsonl) and its experiment
                 (*.yaml): the reader, and the quickest commands
   commands      the same of a run of four ranks in which everything occurs: every command
   simulated     the same of a simulated run
   sweep_folder  a sweep's table (*.csv) and what it asks for (*.yaml)
   plan_picture  a plan (*.json): its picture
+  documents     JSON Lines (*.jsonl, *.gz, *.zst), parquet and the tokenizer (*.json) of
+                cadenza-prepare
 Reads each INPUT (a file, or a folder of them) as it is, then changed copies of the inputs and of
 sound files: bytes, HDF5 objects and values alike. Right is an answer or a CadenzaError; anything
 else, and more processor time or memory than the limits below, is a finding: it is kept in DIR, and
@@ -36,6 +38,7 @@ from pathlib import Path
 
 for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # another reserves memory for later
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "analysis"), str(ROOT / "analysis/tests"), str(Path(__file__).parent)]
@@ -45,6 +48,7 @@ import sound_files  # noqa: E402
 from mutate_trace import mutate  # noqa: E402
 
 from cadenza.cli import main as analyze  # noqa: E402
+from cadenza.prepare.cli import main as prepare  # noqa: E402
 from cadenza.plan.picture import draw  # noqa: E402, F401
 from cadenza.report import write_report  # noqa: E402, F401  loaded once, before limits hold
 from cadenza.sweep.plot import draw_view  # noqa: E402, F401
@@ -54,6 +58,11 @@ MEMORY = 2 << 30  # bytes, beyond what the interpreter and its libraries have
 OF_RUN = {".h5": "trace/rank-00000.h5", ".jsonl": "metrics.jsonl", ".yaml": "experiment.yaml"}
 OF_SWEEP = {".csv": "sweep.csv", ".yaml": "sweep.yaml"}
 OF_PLAN = {".json": "step.json"}
+OF_DOCUMENTS = {".jsonl": "d.jsonl", ".gz": "d.jsonl.gz", ".zst": "d.txt.zst",
+                ".parquet": "d.parquet", ".json": "tokenizer/tokenizer.json"}
+PREPARING = tuple(("cadenza-prepare", f"{{in}}/{OF_DOCUMENTS[kind]}", "--tokenizer",
+                   "{in}/tokenizer", "--output", f"{{out}}/{kind}", "--workers", "1")
+                  for kind in (".jsonl", ".gz", ".zst", ".parquet"))
 DRAWING = (("plan", "{in}/step.json", "--output", "{out}/p.svg"),)
 READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"))
 QUICK = (*((name, "{in}", "--json") for name in ("summary", "stragglers", "bubbles")),
@@ -76,6 +85,7 @@ TARGETS = {
     "simulated": (sound_files.simulated, OF_RUN, (), EVERY, 1),
     "sweep_folder": (sound_files.sweep, OF_SWEEP, (("sweep", "{in}"),), (), 1),
     "plan_picture": (sound_files.plan, OF_PLAN, DRAWING, (), 1),
+    "documents": (sound_files.documents, OF_DOCUMENTS, PREPARING, (), 1),
 }
 
 
@@ -91,13 +101,15 @@ def look(folders, commands):
     """Every command answers or refuses in one line."""
     for words in commands:
         out, err = io.StringIO(), io.StringIO()
+        name = "cadenza-prepare" if words[0] == "cadenza-prepare" else "cadenza-analyze"
+        program, words = (prepare, words[1:]) if name == words[0] else (analyze, words)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = analyze([word.format_map(folders) for word in words])
+            code = program([word.format_map(folders) for word in words])
         lines = err.getvalue().splitlines()
         said = " ".join(words) + f" ended with {code}: {err.getvalue()!r}"
         if code not in ((0, 1, 3) if words[0] == "check" else (0, 3)):
             raise Finding(said)
-        if not all(line.startswith("cadenza-analyze: ") and line.isprintable() for line in lines):
+        if not all(line.startswith(f"{name}: ") and line.isprintable() for line in lines):
             raise Finding(said)
         if sum("error:" in line for line in lines) != (code == 3):
             raise Finding(said)
@@ -126,6 +138,8 @@ class Reader:
         commands = list(self.always)
         if self.others and number % self.every == 0:
             commands.append(self.others[number // self.every % len(self.others)])
+        shutil.rmtree(self.folders["out"])
+        self.folders["out"].mkdir()
         place = self.folders["in"] / self.places[kind]
         place.write_bytes(content)
         signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)

@@ -22,11 +22,12 @@ RAW = (
 
 
 def mutate(kind, content, rng):
-    """@returns None where the content cannot be parsed any more"""
+    """@returns None where the content is no such text, or cannot be parsed any more"""
+    if kind not in _CHANGES:
+        return None
     try:
         text = content.decode()
-        change = {".yaml": _yaml, ".json": _lines, ".jsonl": _lines, ".csv": _table}[kind]
-        return change(text, rng).encode(errors="surrogatepass")
+        return _CHANGES[kind](text, rng).encode(errors="surrogatepass")
     except (ValueError, yaml.YAMLError, RecursionError, TypeError, AttributeError, csv.Error):
         return None
 
@@ -104,3 +105,6 @@ def _places(holder):
         yield holder, key
         if isinstance(holder[key], dict | list):
             yield from _places(holder[key])
+
+
+_CHANGES = {".yaml": _yaml, ".json": _lines, ".jsonl": _lines, ".csv": _table}

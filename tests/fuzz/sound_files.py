@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run folders, a sweep's folder and a plan in which nothing is wrong and everything occurs once."""
+"""Run folders, a sweep's folder, a plan and documents in which nothing is wrong and everything
+occurs once."""
 
 import json
 import re
 
 import conftest  # of analysis/tests
+import corpora
 import numpy as np
 import test_plan
 import test_sweep
@@ -60,6 +62,15 @@ def plan(folder):
     step["plans"][0]["density"] = [[0.5] * 32, None]
     step["patterns"] = [None, {"block": 8, "rows": [[[0, 8]]], "columns": [1]}]
     (folder / "step.json").write_text(json.dumps(step))
+
+
+def documents(folder):
+    """Twenty documents in every kind of file, and a tokenizer."""
+    texts = corpora.random_texts(20)
+    corpora.write_tokenizer(folder / "tokenizer", begin=True)
+    for kind in (".jsonl", ".jsonl.gz", ".parquet"):
+        corpora.write_kind(folder, kind, texts)
+    (folder / "d.txt.zst").write_bytes(corpora.compressed(".zst", " ".join(texts).encode()))
 
 
 def _four_ranks(folder, options):

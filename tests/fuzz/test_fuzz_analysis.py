@@ -9,7 +9,8 @@ import fuzz_analysis
 import pytest
 
 # Inputs of each target: a few seconds.
-RUNS = {"trace": 40, "commands": 30, "simulated": 5, "sweep_folder": 30, "plan_picture": 20}
+RUNS = {"trace": 40, "commands": 30, "simulated": 5, "sweep_folder": 30, "plan_picture": 20,
+        "documents": 40}
 
 
 @pytest.mark.parametrize("target", fuzz_analysis.TARGETS)
