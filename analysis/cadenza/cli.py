@@ -123,13 +123,14 @@ def _command(
 def _add_export(to: argparse._SubParsersAction) -> None:
     made = _command(to, "export", commands.export, "events for Perfetto, Chrome or other programs",
                     "Writes events as trace JSON (open it in ui.perfetto.dev or chrome://tracing; "
-                    "ending .gz compresses) or all tables as CSV files. Viewers are slow beyond a "
-                    "million events: choose ranks and steps.",
+                    "ending .gz compresses), all tables as CSV files, or the metrics for "
+                    "TensorBoard. Viewers are slow beyond a million events: choose ranks and "
+                    "steps.",
                     "export runs/cad --format perfetto --ranks 0-7 --steps 3")
     made.add_argument("--format", required=True, choices=commands.FORMATS)
     made.add_argument("--output", type=Path, metavar="PATH",
-                      help="file, or folder of CSV files; default: trace.json.gz or csv/ in "
-                           "RUN")
+                      help="file, or folder of CSV files or for TensorBoard; default: "
+                           "trace.json.gz, csv/ or tensorboard/ in RUN")
     made.add_argument("--ranks", type=_numbers, metavar="N,M-K", help="default: all")
     made.add_argument("--steps", type=_numbers, metavar="N,M-K", help="default: all")
 

@@ -33,7 +33,7 @@ from cadenza.study import Study
 from cadenza.summary import identity, labels, summarize
 from cadenza.tables import PART_HEADERS
 
-FORMATS = ("perfetto", "chrome", "csv")
+FORMATS = ("perfetto", "chrome", "csv", "tensorboard")
 _MOST = 40  # rows of a table of steps
 
 
@@ -351,10 +351,9 @@ def check(arguments: Namespace) -> int:
 
 def export(arguments: Namespace) -> None:
     run = _open(arguments.run).run
-    default = "csv" if arguments.format == "csv" else "trace.json.gz"
-    output = arguments.output or arguments.run / default
     # Perfetto reads Chrome's format; the two names are of the same file.
-    form = "csv" if arguments.format == "csv" else "perfetto"
+    form = "perfetto" if arguments.format == "chrome" else arguments.format
+    output = arguments.output or arguments.run / ("trace.json.gz" if form == "perfetto" else form)
     written = write_export(run, form, output, arguments.ranks, arguments.steps)
     log.hide()
     for path in written:

@@ -64,7 +64,8 @@ PREPARING = tuple(("cadenza-prepare", f"{{in}}/{OF_DOCUMENTS[kind]}", "--tokeniz
                    "{in}/tokenizer", "--output", f"{{out}}/{kind}", "--workers", "1")
                   for kind in (".jsonl", ".gz", ".zst", ".parquet"))
 DRAWING = (("plan", "{in}/step.json", "--output", "{out}/p.svg"),)
-READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"))
+READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"),
+           ("export", "{in}", "--format", "tensorboard", "--output", "{out}/tensorboard"))
 QUICK = (*((name, "{in}", "--json") for name in ("summary", "stragglers", "bubbles")),
          ("export", "{in}", "--format", "perfetto", "--output", "/dev/null"))
 TABLES = ("summary", "stragglers", "bubbles", "imbalance", "what-if", "links", "critical-path",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run in other programs' formats: Perfetto and Chrome's trace viewer, CSV."""
+"""A run in other programs' formats: Perfetto and Chrome's trace viewer, TensorBoard, CSV."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pandas as pd
 from cadenza.errors import UsageError
 from cadenza.files import made, written
 from cadenza.read.run import Run
+from cadenza.formats.tensorboard import write_tensorboard
 from cadenza.formats.trace_json import write_trace_json
 
-FORMATS = ("perfetto", "csv")
+FORMATS = ("perfetto", "csv", "tensorboard")
 
 
 def export(
@@ -26,17 +27,22 @@ def export(
     """Writes the run, or some ranks and steps of it.
 
     @param format  perfetto: trace events in JSON, which ui.perfetto.dev and chrome://tracing open;
-                   csv: every frame of `run`
-    @param output  perfetto: a file, compressed where its name ends in .gz; csv: a folder
+                   csv: every frame of `run`; tensorboard: the numbers of its metrics
+    @param output  perfetto: a file, compressed where its name ends in .gz; else a folder
     @param ranks, steps  default: all
     @returns the files written
-    @throws UsageError where a rank or step is not in the run, DataError where nothing can be
-            written
+    @throws UsageError where a rank or step is not in the run, or ranks are chosen of metrics,
+            which are of all, DataError where nothing can be written
     """
     if format not in FORMATS:
         raise UsageError(f"unknown format '{format}'; valid are {', '.join(FORMATS)}")
     chosen_ranks = run.chosen_ranks(ranks)
     chosen_steps = run.chosen_steps(steps)
+    if format == "tensorboard":
+        if ranks is not None:
+            raise UsageError("--ranks: found with format tensorboard, whose numbers are of all "
+                             "ranks; valid: --steps alone")
+        return [write_tensorboard(run, output, chosen_steps)]
     if format == "csv":
         return _write_csv(run, output, chosen_ranks, chosen_steps)
     write_trace_json(run, output, chosen_ranks, chosen_steps)

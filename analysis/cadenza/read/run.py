@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 
@@ -286,6 +287,15 @@ class Run:
                     break
                 raise DataError(f"{path}:{number}: not a JSON object: {error}") from error
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["step"])
+
+    @property
+    def started(self) -> datetime | None:
+        """When the run began (UTC), in either of ISO 8601's forms; None where no trace says it."""
+        try:
+            text = str(self.info["created_utc"]).replace("-", "").replace(":", "")
+            return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+        except ValueError:
+            return None
 
     @cached_property
     def config(self) -> dict:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 from cadenza.study import Study
 from cadenza.words import NONE, gpu
@@ -35,25 +35,16 @@ def rank_labels(study: Study) -> dict[int, str]:
 
 def started(study: Study) -> str:
     """Date and time, UTC."""
-    begin = _begin(study)
+    begin = study.run.started
     return NONE if begin is None else f"{begin:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def step_and_time(study: Study, step: int) -> str:
     """A step's number and, in a real run, about when it began: the run's start and what its steps
     took until then. Simulated steps have no such time."""
-    begin, times = _begin(study), study.step_times
+    begin, times = study.run.started, study.step_times
     at = times.loc[times["step"] == step, "begin_ns"]
     if begin is None or study.run.info["producer"] == "simulator" or at.empty:
         return str(step)
     since = timedelta(seconds=float(at.iloc[0] - times["begin_ns"].iloc[0]) / 1e9)
     return f"{step} ({begin + since:%m-%d %H:%M:%S} UTC)"
-
-
-def _begin(study: Study) -> datetime | None:
-    try:
-        text = str(study.run.info["created_utc"]).replace("-", "").replace(":", "")
-        begin = datetime.strptime(text, "%Y%m%dT%H%M%SZ")  # either of ISO 8601's forms
-    except ValueError:
-        return None
-    return begin.replace(tzinfo=timezone.utc)
