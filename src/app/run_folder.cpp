@@ -284,6 +284,10 @@ void RunFolder::append(const StepMetrics& m) {
                                  {"peak_memory_bytes", m.peak_memory_bytes},
                                  {"gradient_norm", m.result.gradient_norm},
                                  {"learning_rate", m.result.learning_rate}};
+  if (m.validation_loss) {
+    line["validation_loss"] = *m.validation_loss;
+    line["validation_perplexity"] = std::exp(*m.validation_loss);
+  }
   if (m.result.answers > 0) {
     line["answers"] = m.result.answers;
     line["hits"] = m.result.hits;

@@ -44,6 +44,9 @@ class Checker {
   const Value& root_;
 };
 
+/// Checks where documents come from, their lengths, questions and validation.
+void check_data(const Checker& check, const Data& data, const Model& model);
+
 /// Checks layers, chunks, schedule and servers of a pipeline.
 void check_pipeline(const Checker& check, const Experiment& experiment);
 

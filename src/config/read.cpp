@@ -375,6 +375,15 @@ bool Attention::is_full(std::int64_t layer) const {
   return layers[at(layer % std::ssize(layers))] == AttentionKind::full;
 }
 
+std::optional<double> held_out_share(const Data& data) {
+  if (data.validation.size() != 1) return std::nullopt;
+  const std::string& text = data.validation.front();
+  double share = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole ? std::optional(share) : std::nullopt;
+}
+
 std::int64_t Attention::full_layers(Range range) const {
   std::int64_t count = 0;
   for (std::int64_t layer = range.begin; layer < range.end; ++layer) count += is_full(layer);

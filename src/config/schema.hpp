@@ -155,6 +155,7 @@ void describe(Visitor& visit, Data& data) {
   visit.key("dtype", data.dtype);
   visit.key("document_end", data.document_end, Integers{-1, kMaxSize});
   visit.key("documents", data.documents, Integers{1, kMostDocuments});
+  visit.key("validation", data.validation);
   visit.block("lengths", data.lengths);
   visit.block("retrieval", data.retrieval);
 }
@@ -251,6 +252,12 @@ void describe(Visitor& visit, Optimizer& optimizer) {
 }
 
 template <typename Visitor>
+void describe(Visitor& visit, Validate& validate) {
+  visit.key("every", validate.every, Integers{0, kMaxCount});
+  visit.key("steps", validate.steps, Integers{0, kMaxCount});
+}
+
+template <typename Visitor>
 void describe(Visitor& visit, Checkpoint& checkpoint) {
   visit.key("every", checkpoint.every, Integers{0, kMaxCount});
   visit.key("keep", checkpoint.keep, Integers{0, kMaxCount});
@@ -269,6 +276,7 @@ void describe(Visitor& visit, Run& run) {
   visit.key("memory", run.memory, kBytes);
   visit.key("timeout", run.timeout, Numbers{0.0, 1e6});
   visit.block("checkpoint", run.checkpoint);
+  visit.block("validate", run.validate);
 }
 
 template <typename Visitor>

@@ -15,6 +15,7 @@
 #include "data/blend.hpp"
 #include "data/file.hpp"
 #include "data/foreign.hpp"
+#include "data/held_out.hpp"
 #include "data/lengths.hpp"
 #include "data/packing.hpp"
 
@@ -197,23 +198,42 @@ std::int64_t most_documents(const config::Data& data) {
   return reads_files(data) ? config::kMostFileDocuments : config::kMostDocuments;
 }
 
-std::unique_ptr<Corpus> open_cut(const config::Data& data, std::int64_t vocab, std::uint64_t seed) {
-  return cut(open_source(data, vocab, seed), data.max_document, most_documents(data));
+/// Documents are held out whole, before they are cut.
+std::unique_ptr<Corpus> open_cut(const config::Data& data, std::int64_t vocab, std::uint64_t seed,
+                                 Part part) {
+  auto whole = open_source(data, vocab, seed);
+  const std::optional<double> share = config::held_out_share(data);
+  if (share) whole = std::make_unique<PartCorpus>(std::move(whole), *share, part);
+  return cut(std::move(whole), data.max_document, most_documents(data));
+}
+
+std::unique_ptr<Corpus> open_part(const config::Data& data, std::int64_t vocab, std::uint64_t seed,
+                                  Part part) {
+  if (data.weights.empty() || !reads_files(data)) return open_cut(data, vocab, seed, part);
+  std::vector<std::unique_ptr<Corpus>> entries;
+  for (const std::string& entry : data.path) {
+    config::Data one = data;
+    one.path = {entry};
+    entries.push_back(open_cut(one, vocab, seed, part));
+  }
+  return std::make_unique<BlendCorpus>(std::move(entries), data.path, data.weights,
+                                       most_documents(data));
 }
 
 }  // namespace
 
 std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
                                     std::uint64_t seed) {
-  if (data.weights.empty() || !reads_files(data)) return open_cut(data, vocab, seed);
-  std::vector<std::unique_ptr<Corpus>> entries;
-  for (const std::string& entry : data.path) {
-    config::Data one = data;
-    one.path = {entry};
-    entries.push_back(open_cut(one, vocab, seed));
-  }
-  return std::make_unique<BlendCorpus>(std::move(entries), data.path, data.weights,
-                                       most_documents(data));
+  return open_part(data, vocab, seed, Part::training);
+}
+
+std::unique_ptr<Corpus> open_validation(const config::Data& data, std::int64_t vocab,
+                                        std::uint64_t seed) {
+  if (config::held_out_share(data)) return open_part(data, vocab, seed, Part::validation);
+  config::Data files = data;
+  files.path = std::exchange(files.validation, {});
+  files.weights.clear();
+  return open_part(files, vocab, seed, Part::training);
 }
 
 }  // namespace cadenza::data

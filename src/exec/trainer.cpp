@@ -152,8 +152,8 @@ void Trainer<Real>::load(const Instruction& instruction, const program::StepPlan
         program::microbatch_of(layout_, plan.batch, at_.data, instruction.microbatch);
     RowPlaces& places = places_[at(instruction.buffer)];
     places.first_document = plan.batch.first_document(microbatch);
-    read_rows(corpus_, microbatch, tick.forward.workload, tick.first_document[at(group)], home,
-              batch_, places);
+    read_rows(plan.corpus != nullptr ? *plan.corpus : corpus_, microbatch, tick.forward.workload,
+              tick.first_document[at(group)], home, batch_, places);
     llama_->set_batch(instruction.buffer, instruction.chunk, batch_);
   });
 }

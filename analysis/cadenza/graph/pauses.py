@@ -18,7 +18,8 @@ _LEAST_SHARE = 0.02  # of the step: shorter ones are not worth a word
 _SHORT_NS = 1_000_000  # what computes for less says little about the share of a core
 _FEWEST = 4  # computations that say what is usual
 _READS = "data"  # category: who waits for a disk does stand still, but for a reason of its own
-_BETWEEN = ("write_step", "measure_clock", "save_checkpoint")
+_BETWEEN = ("write_step", "measure_clock", "save_checkpoint", "validate")
+_STILL = ("save_checkpoint", "validate")  # wait for disks, and for one another
 COLUMNS = ["step", "phase", "rank", "category", "name", "seconds"]
 
 
@@ -114,12 +115,13 @@ def stood_between_steps(outside: pd.DataFrame) -> pd.DataFrame:
     """What ranks do between a step and the one before it.
 
     @param outside  between.outside_steps()
-    @returns step, rank, still (seconds that the rank stood still for, without a checkpoint, which
-             waits for disks), known (what all ranks had to do there takes so long)
+    @returns step, rank, still (seconds that the rank stood still for, without checkpoints and
+             validation, which wait for disks and other ranks), known (what all ranks had to do
+             there takes so long)
     """
     host = outside[outside["name"].isin(_BETWEEN)]
     still = host["still_ns"].where(
-        (host["still_ns"] > _LEAST_NS) & (host["name"] != "save_checkpoint"), 0)
+        (host["still_ns"] > _LEAST_NS) & ~host["name"].isin(_STILL), 0)
     host = host.assign(still=still / 1e9,
                        known=(host["end_ns"] - host["begin_ns"] - still) / 1e9)
     sums = host.groupby(["step", "name", "rank"])[["still", "known"]].sum()

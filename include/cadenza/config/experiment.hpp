@@ -116,7 +116,13 @@ struct Data {
   std::int64_t documents = 1024;   ///< synthetic, retrieval: documents in the corpus
   Lengths lengths;                 ///< synthetic, retrieval
   Retrieval retrieval;
+  /// Documents that training does not see: entries as of `path`, or one share of the documents.
+  std::vector<std::string> validation;
 };
+
+/// The share of the documents that data.validation holds out of training; none where it names
+/// files, or nothing.
+std::optional<double> held_out_share(const Data& data);
 
 enum class Packing { fixed, balanced, pooled, best_fit };
 
@@ -360,6 +366,12 @@ struct Checkpoint {
   std::int64_t keep = 0;   ///< number of newest files that stay; 0: all
 };
 
+/// Losses of data.validation during training.
+struct Validate {
+  std::int64_t every = 0;  ///< steps; 0: none
+  std::int64_t steps = 0;  ///< batches at most; 0: all of them
+};
+
 /// Activations that the backward pass recomputes: those of the feed-forward, of the attention
 /// block, or of the whole layer.
 enum class Recompute { none, mlp, attention, layer };
@@ -378,6 +390,7 @@ struct Run {
   Offload offload = Offload::none;
   std::int64_t memory = 0;  ///< bytes that a rank may use; 0: no limit
   double timeout = 300;     ///< longest time without a completed operation, seconds; 0: no limit
+  Validate validate;
   Checkpoint checkpoint;
   /// Whether steps are forward passes without updates: no key, cadenza evaluate sets it.
   bool evaluates = false;

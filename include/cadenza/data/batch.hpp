@@ -57,7 +57,8 @@ struct DealOptions;
 ///   batch.microbatch. Documents that fit nowhere wait for a later step; outliers wait until every
 ///   microbatch can have one. A step continues reading where the last one stopped, and reads
 ///   batch.tokens less those carried to it.
-/// - `best_fit`: cuts no document. Microbatches have at most batch.microbatch tokens; documents, the
+/// - `best_fit`: cuts no document. Microbatches have at most batch.microbatch tokens; documents,
+/// the
 ///   longest of the step first, go to the fullest microbatch that has room, and what room is left
 ///   is given to documents of the next step.
 class Packer {
@@ -68,7 +69,8 @@ class Packer {
   /// be packed.
   Packer(const Corpus& corpus, const config::Experiment& experiment);
   /// The batch.tokens / batch.microbatch (rounded up) microbatches of `step` (from 0). Thread-safe;
-  /// calls may come in any order, but `balanced` and `best_fit` replay earlier steps where they do not ascend.
+  /// calls may come in any order, but `balanced` and `best_fit` replay earlier steps where they do
+  /// not ascend.
   /// `fixed`: each holds batch.microbatch tokens, the last one of a step the rest.
   Batch batch(std::int64_t step) const;
 

@@ -43,7 +43,13 @@ class Corpus {
   virtual std::vector<Question> questions(std::int64_t) const { return {}; }
 };
 
-/// Opens the corpus that `data` names. `vocab` bounds its tokens.
+/// Opens the documents that data.validation holds out or names.
+/// @throws as open_corpus()
+std::unique_ptr<Corpus> open_validation(const config::Data& data, std::int64_t vocab,
+                                        std::uint64_t seed);
+
+/// Opens the corpus that `data` names, without what data.validation holds out of it. `vocab` bounds
+/// its tokens.
 /// @throws Error(data): missing or empty corpus, size not a multiple of the token size,
 ///         token outside the vocabulary (names file and position), malformed .npy;
 ///         Error(usage): text with a vocabulary smaller than kByteVocabulary.

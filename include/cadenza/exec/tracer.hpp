@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cadenza/base/at.hpp"
@@ -70,6 +71,28 @@ class Tracer {
     Tracer& tracer_;
     bool outermost_;
     NamedRange range_;
+  };
+  /// During its lifetime nothing is recorded, and totals() stay as they are.
+  class Unrecorded {
+   public:
+    explicit Unrecorded(Tracer& tracer)
+        : tracer_(tracer),
+          events_(std::exchange(tracer.events_, false)),
+          memory_(std::exchange(tracer.memory_, false)),
+          totals_(tracer.totals_) {}
+    ~Unrecorded() {
+      tracer_.events_ = events_;
+      tracer_.memory_ = memory_;
+      tracer_.totals_ = totals_;
+    }
+    Unrecorded(const Unrecorded&) = delete;
+    Unrecorded& operator=(const Unrecorded&) = delete;
+
+   private:
+    Tracer& tracer_;
+    bool events_;
+    bool memory_;
+    StepTotals totals_;
   };
   /// Describes the current operation: "wait_results (step 17, forward, microbatch 0, layer 3)".
   std::string activity() const;

@@ -80,8 +80,9 @@ enum class OtherEvent : std::uint8_t {
   measure_clock,
   write_step,  ///< writes the step to the trace
   save_checkpoint,
+  validate,  ///< forward passes over data.validation, whose events are not recorded
 };
-inline constexpr int kOtherEvents = static_cast<int>(OtherEvent::save_checkpoint) + 1;
+inline constexpr int kOtherEvents = static_cast<int>(OtherEvent::validate) + 1;
 inline constexpr int kEventKinds = kOperations + kOtherEvents;
 
 /// The kind of an event: an Operation or an OtherEvent.
@@ -380,6 +381,7 @@ inline constexpr std::array<OtherEventInfo, kOtherEvents> kOtherEventTable = {{
     {OtherEvent::measure_clock, "measure_clock", Category::host},
     {OtherEvent::write_step, "write_step", Category::trace_overhead},
     {OtherEvent::save_checkpoint, "save_checkpoint", Category::checkpoint},
+    {OtherEvent::validate, "validate", Category::host},
 }};
 
 /// Rows are found by number: none is missing, none is out of place.

@@ -19,6 +19,7 @@ namespace cadenza::program {
 
 struct StepPlan {
   data::Batch batch;
+  const data::Corpus* corpus = nullptr;  ///< of the batch; null: the one of training
   std::vector<TickPlans> tick_plans;
   Program program;
   /// The patterns of sparse documents that the step chooses are kept for later steps.

@@ -2,6 +2,7 @@
 // cadenza evaluate: the forward passes of a run, from a checkpoint, without updates.
 #include "app/commands.hpp"
 #include "app/evaluate/evaluation.hpp"
+#include "app/evaluate/scoring.hpp"
 #include "app/experiment_file.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/machine.hpp"
@@ -11,22 +12,18 @@
 namespace cadenza::app {
 namespace {
 
-/// Returns the experiment with steps of forward passes. Nothing is kept for a backward pass, every
-/// document belongs to the step that reads it, and the weights attend as they do after training.
+/// Returns the experiment with steps of forward passes, for which nothing is kept.
 /// @throws Error(usage) where there is no step
 config::Experiment evaluating(config::Experiment e) {
   if (e.run.steps == 0) {
     fail(ExitCode::usage, "run.steps: found 0, which evaluates nothing; valid: an integer >= 1");
   }
-  e.run.evaluates = true;
+  e = scoring(std::move(e));
   e.run.recompute = config::Recompute::layer;
-  e.run.checkpoint.every = 0;
+  e.run.checkpoint.every = e.run.validate.every = 0;
   e.parallel.shard = config::Shard::none;
   if (e.attention.overlap == config::Overlap::automatic)
     e.attention.overlap = config::Overlap::none;
-  if (config::delays_documents(e.batch.packing)) e.batch.packing = config::Packing::pooled;
-  e.attention.sparse.dense_steps = 0;
-  e.attention.sparse.refresh = 1;
   return e;
 }
 

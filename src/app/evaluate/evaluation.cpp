@@ -46,35 +46,6 @@ bool is_space(data::Token token) {
 
 }  // namespace
 
-std::int64_t Evaluation::steps(const config::Experiment& experiment, const data::Corpus& corpus) {
-  const std::span<const std::int64_t> lengths = corpus.lengths();
-  if (std::ranges::max(lengths) < 2) {
-    fail(ExitCode::data, "the documents have one token each: there is no target to evaluate");
-  }
-  const auto tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  const std::int64_t pass = (tokens + experiment.batch.tokens - 1) / experiment.batch.tokens;
-  return std::min(experiment.run.steps, pass);
-}
-
-void Evaluation::begin_step(data::Batch& batch, config::Packing packing) {
-  std::vector<data::BatchDocument*> documents;
-  for (data::Microbatch& microbatch : batch.microbatches) {
-    for (data::BatchDocument& document : microbatch.documents) documents.push_back(&document);
-  }
-  if (packing != config::Packing::fixed) {
-    // Dealt out in any order: where the corpus begins anew and the step ends in a document that it
-    // has whole, the whole one counts.
-    std::ranges::stable_sort(documents, {}, [](const data::BatchDocument* document) {
-      return std::pair(document->tokens.begin, -document->tokens.end);
-    });
-  }
-  for (data::BatchDocument* document : documents) {
-    std::int64_t& end = scored_[document->corpus_document];
-    document->scored = document->tokens.begin >= end;
-    if (document->scored) end = document->tokens.end;
-  }
-}
-
 void Evaluation::end_step(comm::Communicator& world, const config::Experiment& experiment,
                           const data::Batch& batch, const data::Corpus& corpus,
                           const StepLosses& losses) {

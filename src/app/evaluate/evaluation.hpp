@@ -25,21 +25,13 @@ struct StepLosses {
   std::vector<program::DocumentLoss> documents;  ///< of the batch, in order
 };
 
-/// Adds up the steps of an evaluation. Every document counts once: where the corpus begins anew in
-/// the last step, its documents have no targets.
+/// Adds up the steps of an evaluation.
 class Evaluation {
  public:
   /// @param json  whether report() is JSON
   explicit Evaluation(bool json) : json_(json) {}
 
   bool json() const { return json_; }
-  /// Returns the number of steps: as many as the experiment has, but at most one pass over the
-  /// corpus. @throws Error(data) where no document has a target
-  static std::int64_t steps(const config::Experiment& experiment, const data::Corpus& corpus);
-
-  /// Marks the documents that earlier steps have scored. To be called for each step in order, on
-  /// every rank.
-  void begin_step(data::Batch& batch, config::Packing packing);
   /// Adds a step. Collective; all ranks know the sums.
   /// @param corpus  rank 0 reads the words of its documents if its tokens are bytes of text
   void end_step(comm::Communicator& world, const config::Experiment& experiment,
@@ -94,7 +86,6 @@ class Evaluation {
   std::map<Cell, Answers> answers_;
   std::int64_t words_ = 0;  ///< of text
   bool is_text_ = false;
-  std::map<std::int64_t, std::int64_t> scored_;  ///< by document of the corpus: end of what is
 };
 
 }  // namespace cadenza::app

@@ -101,7 +101,12 @@ StepMetrics step_metrics(const config::Experiment& experiment, const data::Batch
 
 std::string describe(const StepMetrics& m) {
   const program::StepResult& result = m.result;
-  std::string text = format_count(m.tokens_per_second) + " tokens/s";
+  std::string text;
+  if (m.validation_loss) {
+    text += fmt::format("validation {:.4f} (perplexity {:.4g})  ", *m.validation_loss,
+                        std::exp(*m.validation_loss));
+  }
+  text += format_count(m.tokens_per_second) + " tokens/s";
   if (std::isfinite(m.model_flops_utilization)) {
     text += fmt::format("  MFU {:.1f} %", 100.0 * m.model_flops_utilization);
   }

@@ -31,12 +31,13 @@ struct StepMetrics {
   double attention_imbalance = 1;  ///< max / mean of busy attention time over serving ranks
   /// sum over layers and passes of max / of mean
   double attention_imbalance_by_layer = 1;
-  double attention_flops = 0;          ///< executed for core attention by all ranks
-  double dense_attention_flops = 0;    ///< for all pairs that the mask allows
-  std::int64_t bytes_moved = 0;        ///< attention messages of all ranks
-  std::int64_t peak_memory_bytes = 0;  ///< largest rank
-  std::optional<double> filled;        ///< best_fit: share of the microbatches' room with tokens
-  std::optional<double> sparsity;      ///< share of the pairs of sparse documents that was left out
+  double attention_flops = 0;             ///< executed for core attention by all ranks
+  double dense_attention_flops = 0;       ///< for all pairs that the mask allows
+  std::int64_t bytes_moved = 0;           ///< attention messages of all ranks
+  std::int64_t peak_memory_bytes = 0;     ///< largest rank
+  std::optional<double> validation_loss;  ///< after the step's update; of steps with a validation
+  std::optional<double> filled;           ///< best_fit: share of the microbatches' room with tokens
+  std::optional<double> sparsity;  ///< share of the pairs of sparse documents that was left out
 };
 
 /// A rank's part of a step.

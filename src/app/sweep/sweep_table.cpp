@@ -135,7 +135,7 @@ constexpr Result kNumbers[] = {
 }
 
 /// Returns the complete lines: a killed process may have left a partial one.
-std::vector<std::string> lines_of(const std::string& path) {
+std::vector<std::string> table_lines(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
@@ -184,7 +184,7 @@ PointStatus status_of(const config::Sweep& sweep, const SweepRow& row) {
 
 SweepLog::SweepLog(std::string path, std::vector<std::string> columns)
     : path_(std::move(path)), columns_(std::move(columns)) {
-  const std::vector<std::string> lines = lines_of(path_);
+  const std::vector<std::string> lines = table_lines(path_);
   if (!lines.empty() && lines.front() != to_csv(columns_)) {
     fail(ExitCode::data,
          "{}: found the table of another sweep; valid: --output with an empty folder", path_);

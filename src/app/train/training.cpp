@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "app/evaluate/scoring.hpp"
 #include "app/files.hpp"
 #include "app/planner/experiment_file.hpp"
 #include "app/planner/search/search.hpp"
@@ -75,7 +76,9 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   collectively(world_, [&] {
     corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
     contents_ = file_contents(experiment_, *corpus_);
-    if (evaluation_) experiment_.run.steps = Evaluation::steps(experiment_, *corpus_);
+    if (evaluation_) {
+      experiment_.run.steps = std::min(experiment_.run.steps, steps_of_pass(experiment_, *corpus_));
+    }
     machine_ = load_machine(experiment_.cluster);
     const Choice choice = search_layout(experiment_, *corpus_, machine_, world_.rank() == 0);
     experiment_ = choice.experiment;
@@ -97,6 +100,9 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   peak_flops_ = rank_info_.peak_flops;
   world_.all_reduce(std::span(&peak_flops_, 1), comm::Reduction::sum);
   require_least_memory();
+  if (experiment_.run.validate.every > 0) {
+    collectively(world_, [&] { validation_.emplace(experiment_, machine_, memory_limit_); });
+  }
   recorder_.emplace(event_capacity(experiment_));
   tracer_.emplace(*recorder_, ledger_, experiment_.trace.events, experiment_.trace.memory);
   config::Experiment settled = experiment_;
@@ -216,7 +222,7 @@ program::StepPlan Training<Real>::take_plan(Planned& planned) {
 
 template <typename Real>
 int Training<Real>::run_step(program::StepPlan& plan, std::int64_t begin_ns) {
-  if (evaluation_) evaluation_->begin_step(plan.batch, experiment_.batch.packing);
+  if (evaluation_) scored_.mark(plan.batch, experiment_.batch.packing);
   ledger_.reset_peaks();
   tracer_->sample_memory();
   const exec::StepResult result = executor_->run(plan);
@@ -235,7 +241,10 @@ int Training<Real>::run_step(program::StepPlan& plan, std::int64_t begin_ns) {
       write_trace(plan, result, begin_ns, end_ns);
       tracer_->begin_step(plan.batch.step + 1);  // later events go with the next step
     });
-    if (world_.rank() == 0) report_step(plan, result, ranks);
+  });
+  const std::optional<double> validation = validate(plan.batch.step + 1);
+  collectively(world_, [&] {
+    if (world_.rank() == 0) report_step(plan, result, ranks, validation);
   });
   if (!std::isfinite(result.loss)) {
     progress_->finish();
@@ -248,6 +257,19 @@ int Training<Real>::run_step(program::StepPlan& plan, std::int64_t begin_ns) {
   }
   const auto asked = std::ranges::find_if(ranks, [](const RankStep& r) { return r.signal != 0; });
   return asked == ranks.end() ? 0 : static_cast<int>(asked->signal);
+}
+
+/// Measures the loss of data.validation where that is due. Collective.
+/// @param updates  done so far
+template <typename Real>
+std::optional<double> Training<Real>::validate(std::int64_t updates) {
+  if (!validation_ || !validation_->is_due(updates)) return std::nullopt;
+  std::optional<double> loss;
+  tracer_->time_host(OtherEvent::validate, [&] {
+    const exec::Tracer::Unrecorded unrecorded(*tracer_);
+    loss = validation_->measure(world_, *executor_, estimates_.next);
+  });
+  return loss;
 }
 
 template <typename Real>
@@ -322,9 +344,11 @@ void Training<Real>::write_trace(const program::StepPlan& plan, const exec::Step
 
 template <typename Real>
 void Training<Real>::report_step(const program::StepPlan& plan, const exec::StepResult& result,
-                                 const std::vector<RankStep>& ranks) {
+                                 const std::vector<RankStep>& ranks,
+                                 std::optional<double> validation) {
   StepMetrics metrics = step_metrics(experiment_, plan.batch, ranks, peak_flops_);
   metrics.result = result;
+  metrics.validation_loss = validation;
   if (experiment_.attention.sparse_rule().block > 0) {
     metrics.sparsity = result.sparse.sparsity();
   }

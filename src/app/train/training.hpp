@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "app/evaluate/evaluation.hpp"
+#include "app/evaluate/scoring.hpp"
 #include "app/planner/step_report.hpp"
 #include "app/planner/terminal.hpp"
 #include "app/run_folder.hpp"
 #include "app/train/checkpoints.hpp"
+#include "app/train/validation.hpp"
 #include "cadenza/comm/communicator.hpp"
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/batch.hpp"
@@ -41,9 +43,10 @@ class Training {
   void write_trace(const program::StepPlan& plan, const exec::StepResult& result,
                    std::int64_t begin_ns, std::int64_t end_ns);
   void report_step(const program::StepPlan& plan, const exec::StepResult& result,
-                   const std::vector<RankStep>& ranks);
+                   const std::vector<RankStep>& ranks, std::optional<double> validation);
   std::vector<RankStep> gather(std::int64_t step_ns);
   std::int64_t slowest_attention_ns();
+  std::optional<double> validate(std::int64_t updates);
   void save_checkpoint(std::int64_t step);
   void measure_clock(trace::ClockPhase phase);
   void require_least_memory();
@@ -71,6 +74,8 @@ class Training {
   std::optional<exec::Tracer> tracer_;
   std::optional<exec::Executor<Real>> executor_;
   Evaluation* evaluation_;
+  ScoredOnce scored_;                     ///< of an evaluation
+  std::optional<Validation> validation_;  ///< run.validate.every
   std::int64_t first_step_ = 0;
   double peak_flops_ = 0;      ///< of all ranks together
   SparseEstimates estimates_;  ///< of sparse attention, for the next steps

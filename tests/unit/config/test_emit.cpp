@@ -91,7 +91,9 @@ class Draw {
               integer(1, 99),
               lengths(),
               {questions + integer(0, 16), questions, 0.25, 0.75, integer(1, 99),
-               any<RetrievalTask>(), integer(1, 3), integer(1, 3)}};
+               any<RetrievalTask>(), integer(1, 3), integer(1, 3)},
+              {}};
+    if (coin()) e.data.validation = {"0.25"};
     e.batch.microbatch = integer(2, 5000);
     e.parallel.data = integer(1, 5);
     e.batch.tokens = e.batch.microbatch * e.parallel.data * integer(1, 3);
@@ -148,10 +150,21 @@ class Draw {
     e.attention.kernel = any<AttentionKernel>();
     e.optimizer = {OptimizerKind::adamw, positive(), {unit(), unit()}, positive(),
                    positive(),           positive(), integer(0, 50),   any<Schedule>()};
-    e.run = {integer(0, 99), any<DeviceKind>(),   coin(),           any<Transport>(),
-             any<Dtype>(),   any<Precision>(),    any<Recompute>(), false,
-             any<Offload>(), integer(0, 1 << 30), 1e6 * unit(),     {integer(0, 9), integer(0, 9)},
+    e.run = {integer(0, 99),
+             any<DeviceKind>(),
+             coin(),
+             any<Transport>(),
+             any<Dtype>(),
+             any<Precision>(),
+             any<Recompute>(),
+             false,
+             any<Offload>(),
+             integer(0, 1 << 30),
+             1e6 * unit(),
+             {integer(0, 9), integer(0, 9)},
+             {integer(0, 9), integer(0, 9)},
              false};
+    if (e.data.validation.empty()) e.run.validate.every = 0;
     if (e.run.dtype != Dtype::bfloat16) e.run.residual = Precision::sums;
     if (e.run.recompute == Recompute::attention || e.run.recompute == Recompute::layer) {
       e.attention.inputs = Inputs::resend;
@@ -229,6 +242,9 @@ void expect_same_numbers(const Experiment& a, const Experiment& b) {
   EXPECT_EQ(a.data.source, b.data.source);
   EXPECT_EQ(a.data.path, b.data.path);
   EXPECT_EQ(a.data.weights, b.data.weights);
+  EXPECT_EQ(a.data.validation, b.data.validation);
+  EXPECT_EQ(a.run.validate.every, b.run.validate.every);
+  EXPECT_EQ(a.run.validate.steps, b.run.validate.steps);
   EXPECT_EQ(a.data.max_document, b.data.max_document);
   EXPECT_EQ(a.data.lengths.distribution, b.data.lengths.distribution);
   EXPECT_EQ(a.data.lengths.values, b.data.lengths.values);
