@@ -100,4 +100,8 @@ def _loss(summary: dict) -> str:
         return NONE
     if summary["producer"] == "evaluator":
         return f"{summary['loss_first']:.4f}, of all targets"
-    return f"{summary['loss_first']:.4f} -> {number(summary['loss_last'], '.4f')}"
+    text = f"{summary['loss_first']:.4f} -> {number(summary['loss_last'], '.4f')}"
+    if summary.get("validation_loss_first") is None:
+        return text
+    return (f"{text}; validation {summary['validation_loss_first']:.4f} -> "
+            f"{number(summary['validation_loss_last'], '.4f')}")

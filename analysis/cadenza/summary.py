@@ -226,13 +226,15 @@ def _median(metrics: pd.DataFrame, name: str) -> float | None:
 
 
 def _losses(study: Study) -> dict[str, float | None]:
-    """Of the first and the last step; of an evaluation, whose steps have one model, of all."""
+    """Of the first and the last step, and validation; of an evaluation, whose steps have one model,
+    of all."""
     if study.run.info["producer"] == "evaluator":
         sums = study.run.positions()[["loss", "targets"]].sum()
         return dict.fromkeys(("loss_first", "loss_last"),
                              finite(sums["loss"] / max(sums["targets"], 1)))
-    return {"loss_first": _end(study.metrics, "loss", 0),
-            "loss_last": _end(study.metrics, "loss", -1)}
+    return {f"{name}_{place}": _end(study.metrics, name, index)
+            for name in ("loss", "validation_loss")
+            for place, index in (("first", 0), ("last", -1))}
 
 
 def _end(metrics: pd.DataFrame, name: str, index: int) -> float | None:

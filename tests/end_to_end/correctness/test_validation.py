@@ -128,7 +128,10 @@ def test_a_share_is_never_trained_on(tmp_path):
     before, after = (run.checkpoint(step)["model.embed_tokens.weight"] for step in (0, 2))
     moved = [bool(np.any(before[token] != after[token])) for token in range(100)]
     assert 10 <= moved.count(False) <= 30
-    assert len(run.metrics) == 2 and all("validation_loss" in line for line in run.metrics)
+    first, last = (line["validation_loss"] for line in run.metrics)
+    told = harness.analyze("summary", run.folder).stdout
+    assert f"; validation {first:.4f} -> {last:.4f}" in told
+    assert "no findings" in harness.analyze("check", run.folder).stdout
 
 
 def test_a_signal_ends_a_long_validation(corpus, tmp_path):
