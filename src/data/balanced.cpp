@@ -200,9 +200,11 @@ void CarriedSteps::release_outliers(State& state) const {
   }
 }
 
-CutCorpus::CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document)
+CutCorpus::CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document,
+                     std::int64_t documents)
     : whole_(std::move(whole)), max_document_(max_document) {
   first_.reserve(whole_->lengths().size());
+  lengths_.reserve(at(documents));
   for (const std::int64_t length : whole_->lengths()) {
     first_.push_back(static_cast<std::int64_t>(lengths_.size()));
     for (std::int64_t begin = 0; begin < length; begin += max_document_) {
@@ -229,9 +231,9 @@ std::vector<Question> CutCorpus::questions(std::int64_t document) const {
 
 namespace {
 
-/// Checks the number of tokens and documents, before memory is taken for them.
-void check_size(std::span<const std::int64_t> lengths, std::int64_t max_document,
-                std::int64_t most) {
+/// Checks the number of tokens and documents, before memory is taken for them. @return documents
+std::int64_t check_size(std::span<const std::int64_t> lengths, std::int64_t max_document,
+                        std::int64_t most) {
   std::int64_t tokens = 0;
   std::int64_t documents = 0;
   for (const std::int64_t length : lengths) {
@@ -248,15 +250,16 @@ void check_size(std::span<const std::int64_t> lengths, std::int64_t max_document
            max_document, most);
     }
   }
+  return documents;
 }
 
 }  // namespace
 
 std::unique_ptr<Corpus> cut(std::unique_ptr<Corpus> corpus, std::int64_t max_document,
                             std::int64_t most) {
-  check_size(corpus->lengths(), max_document, most);
+  const std::int64_t documents = check_size(corpus->lengths(), max_document, most);
   if (max_document <= 0 || std::ranges::max(corpus->lengths()) <= max_document) return corpus;
-  return std::make_unique<CutCorpus>(std::move(corpus), max_document);
+  return std::make_unique<CutCorpus>(std::move(corpus), max_document, documents);
 }
 
 }  // namespace cadenza::data

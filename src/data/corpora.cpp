@@ -90,50 +90,67 @@ std::vector<std::string> find_token_files(const std::vector<std::string>& entrie
 
 }  // namespace
 
-TokensCorpus::TokensCorpus(const config::Data& data, std::int64_t vocab) {
-  for (const std::string& path : find_token_files(data.path)) {
-    first_.push_back(static_cast<std::int64_t>(lengths_.size()));
-    if (is_megatron_index(path)) {
-      add_indexed(path, vocab);
-    } else {
-      add_flat(path, data, vocab);
-    }
-  }
+TokensCorpus::TokensCorpus(const config::Data& data, std::int64_t vocab,
+                           const ScanProgress& progress) {
+  for (const std::string& path : find_token_files(data.path)) open(path, data, vocab);
   if (files_.empty()) fail(ExitCode::data, "data.path: the corpus is empty: no file is named");
+  find_ends(static_cast<Token>(data.document_end), progress);
+  list_documents();
 }
 
-void TokensCorpus::add_indexed(const std::string& path, std::int64_t vocab) {
-  MegatronIndex index(path);
-  TokenFile tokens(index.bin(), index.storage(), vocab);
-  index.add_documents(tokens.size(), begins_, lengths_);
-  files_.push_back({std::move(tokens), std::move(index)});
-}
-
-void TokensCorpus::add_flat(const std::string& path, const config::Data& data, std::int64_t vocab) {
-  const TokenFile& file = files_.emplace_back(File{TokenFile(path, data.dtype, vocab)}).tokens;
-  if (data.document_end < 0) {
-    fail(ExitCode::usage,
-         "data.document_end: found nothing, but '{}' has no index of documents; valid: the token "
-         "that ends a document, an integer in [0, model.vocab = {})",
-         path, vocab);
+void TokensCorpus::open(const std::string& path, const config::Data& data, std::int64_t vocab) {
+  if (is_megatron_index(path)) {
+    MegatronIndex index(path);
+    files_.push_back({TokenFile(index.bin(), index.storage(), vocab), {std::move(index)}});
+    return;
   }
-  std::vector<std::int64_t> ends = file.find_ends(static_cast<Token>(data.document_end));
-  if (ends.empty() || ends.back() != file.size()) ends.push_back(file.size());
-  std::int64_t begin = 0;
-  for (const std::int64_t end : ends) {
-    begins_.push_back(begin);
-    lengths_.push_back(end - begin);
-    begin = end;
+  files_.push_back({TokenFile(path, data.dtype, vocab)});
+  if (data.document_end >= 0) return;
+  fail(ExitCode::usage,
+       "data.document_end: found nothing, but '{}' has no index of documents; valid: the token "
+       "that ends a document, an integer in [0, model.vocab = {})",
+       path, vocab);
+}
+
+/// Finds the documents of files without an index.
+void TokensCorpus::find_ends(Token end, const ScanProgress& progress) {
+  std::vector<const TokenFile*> plain;
+  for (const File& file : files_) {
+    if (!file.documents.index) plain.push_back(&file.tokens);
+  }
+  std::vector<FoundDocuments> found = find_documents(plain, end, progress);
+  auto next = found.begin();
+  for (File& file : files_) {
+    if (!file.documents.index) file.documents = std::move(*next++);
+  }
+}
+
+void TokensCorpus::list_documents() {
+  std::size_t documents = 0;
+  for (const auto& [tokens, found] : files_) {
+    documents += found.index ? at(found.index->documents()) : found.ends.size();
+  }
+  begins_.reserve(documents);
+  lengths_.reserve(documents);
+  for (auto& [tokens, found] : files_) {
+    first_.push_back(static_cast<std::int64_t>(lengths_.size()));
+    if (found.index) found.index->add_documents(tokens.size(), begins_, lengths_);
+    std::int64_t begin = 0;
+    for (const std::int64_t end : std::exchange(found.ends, {})) {
+      begins_.push_back(begin);
+      lengths_.push_back(end - begin);
+      begin = end;
+    }
   }
 }
 
 void TokensCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
   const auto after = std::upper_bound(first_.begin(), first_.end(), document);
-  const File& file = files_[at(after - first_.begin() - 1)];
+  const auto& [file, found] = files_[at(after - first_.begin() - 1)];
   const std::int64_t begin = begins_[at(document)];
-  if (!file.index) return file.tokens.read({begin + tokens.begin, begin + tokens.end}, out);
-  for (const Range& place : file.index->places(begin, tokens)) {
-    file.tokens.read(place, out.first(at(place.size())));
+  if (!found.index) return file.read({begin + tokens.begin, begin + tokens.end}, out);
+  for (const Range& place : found.index->places(begin, tokens)) {
+    file.read(place, out.first(at(place.size())));
     out = out.subspan(at(place.size()));
   }
 }
@@ -171,7 +188,7 @@ void SyntheticCorpus::read(std::int64_t document, Range tokens, std::span<Token>
 namespace {
 
 std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab,
-                                    std::uint64_t seed) {
+                                    std::uint64_t seed, const ScanProgress& progress) {
   switch (data.source) {
     case config::Source::text:
       if (vocab < kByteVocabulary) {
@@ -181,7 +198,7 @@ std::unique_ptr<Corpus> open_source(const config::Data& data, std::int64_t vocab
       }
       return std::make_unique<TextCorpus>(data.path);
     case config::Source::tokens:
-      return std::make_unique<TokensCorpus>(data, vocab);
+      return std::make_unique<TokensCorpus>(data, vocab, progress);
     case config::Source::synthetic:
       return std::make_unique<SyntheticCorpus>(data, vocab, seed);
     case config::Source::retrieval:
@@ -200,21 +217,23 @@ std::int64_t most_documents(const config::Data& data) {
 
 /// Documents are held out whole, before they are cut.
 std::unique_ptr<Corpus> open_cut(const config::Data& data, std::int64_t vocab, std::uint64_t seed,
-                                 Part part) {
-  auto whole = open_source(data, vocab, seed);
+                                 Part part, const ScanProgress& progress) {
+  auto whole = open_source(data, vocab, seed, progress);
   const std::optional<double> share = config::held_out_share(data);
   if (share) whole = std::make_unique<PartCorpus>(std::move(whole), *share, part);
   return cut(std::move(whole), data.max_document, most_documents(data));
 }
 
 std::unique_ptr<Corpus> open_part(const config::Data& data, std::int64_t vocab, std::uint64_t seed,
-                                  Part part) {
-  if (data.weights.empty() || !reads_files(data)) return open_cut(data, vocab, seed, part);
+                                  Part part, const ScanProgress& progress) {
+  if (data.weights.empty() || !reads_files(data)) {
+    return open_cut(data, vocab, seed, part, progress);
+  }
   std::vector<std::unique_ptr<Corpus>> entries;
   for (const std::string& entry : data.path) {
     config::Data one = data;
     one.path = {entry};
-    entries.push_back(open_cut(one, vocab, seed, part));
+    entries.push_back(open_cut(one, vocab, seed, part, progress));
   }
   return std::make_unique<BlendCorpus>(std::move(entries), data.path, data.weights,
                                        most_documents(data));
@@ -223,17 +242,17 @@ std::unique_ptr<Corpus> open_part(const config::Data& data, std::int64_t vocab, 
 }  // namespace
 
 std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
-                                    std::uint64_t seed) {
-  return open_part(data, vocab, seed, Part::training);
+                                    std::uint64_t seed, const ScanProgress& progress) {
+  return open_part(data, vocab, seed, Part::training, progress);
 }
 
 std::unique_ptr<Corpus> open_validation(const config::Data& data, std::int64_t vocab,
-                                        std::uint64_t seed) {
-  if (config::held_out_share(data)) return open_part(data, vocab, seed, Part::validation);
+                                        std::uint64_t seed, const ScanProgress& progress) {
+  if (config::held_out_share(data)) return open_part(data, vocab, seed, Part::validation, progress);
   config::Data files = data;
   files.path = std::exchange(files.validation, {});
   files.weights.clear();
-  return open_part(files, vocab, seed, Part::training);
+  return open_part(files, vocab, seed, Part::training, progress);
 }
 
 }  // namespace cadenza::data

@@ -4,14 +4,13 @@
 
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "cadenza/config/experiment.hpp"
 #include "cadenza/data/corpus.hpp"
 #include "data/file.hpp"
-#include "data/megatron_index.hpp"
+#include "data/kept_index.hpp"
 #include "data/token_file.hpp"
 
 namespace cadenza::data {
@@ -43,17 +42,18 @@ class TextCorpus : public Corpus {
 class TokensCorpus : public Corpus {
  public:
   /// @throws Error(usage) where a file has no index and data.document_end is missing
-  TokensCorpus(const config::Data& data, std::int64_t vocab);
+  TokensCorpus(const config::Data& data, std::int64_t vocab, const ScanProgress& progress);
   std::span<const std::int64_t> lengths() const override { return lengths_; }
   void read(std::int64_t document, Range tokens, std::span<Token> out) const override;
 
  private:
   struct File {
     TokenFile tokens;
-    std::optional<MegatronIndex> index = std::nullopt;
+    FoundDocuments documents = {};
   };
-  void add_indexed(const std::string& path, std::int64_t vocab);
-  void add_flat(const std::string& path, const config::Data& data, std::int64_t vocab);
+  void open(const std::string& path, const config::Data& data, std::int64_t vocab);
+  void find_ends(Token end, const ScanProgress& progress);
+  void list_documents();
 
   std::vector<File> files_;
   std::vector<std::int64_t> first_;   // first document of each file

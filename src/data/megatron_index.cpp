@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/megatron_index.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -253,6 +255,56 @@ std::vector<Range> MegatronIndex::places(std::int64_t first_sequence, Range toke
     }
   }
   return places;
+}
+
+bool MegatronIndex::fills(std::int64_t tokens) const {
+  std::int64_t before = 0;
+  for (std::int64_t sequence = 0; sequence < sequences_; ++sequence) {
+    const std::int64_t count = length(sequence);
+    if (count < 1 || count > tokens - before) return false;
+    if (pointer(sequence) != before * width(storage_)) return false;
+    before += count;
+  }
+  return before == tokens;
+}
+
+void write_megatron_index(std::ostream& out, std::span<const std::int64_t> ends,
+                          TokenStorage storage) {
+  // The length of a sequence is an int32: longer documents have several.
+  constexpr std::int64_t kLongest = std::numeric_limits<std::int32_t>::max();
+  const auto put = [&](const auto number) {
+    out.write(reinterpret_cast<const char*>(&number), sizeof(number));
+  };
+  const auto for_each_sequence = [&](auto visit) {
+    std::int64_t begin = 0;
+    for (const std::int64_t end : ends) {
+      for (; begin < end; begin = std::min(end, begin + kLongest)) {
+        visit(begin, std::min(end - begin, kLongest));
+      }
+    }
+  };
+  std::uint64_t sequences = 0;
+  for_each_sequence([&](std::int64_t, std::int64_t) { ++sequences; });
+  // There is no code of uint32; to the reader of an index the width alone matters.
+  const auto is_type = [&](const Type& type) {
+    return type.storage == (storage == TokenStorage::uint32 ? TokenStorage::int32 : storage);
+  };
+  const auto code = std::ranges::find_if(kTypes, is_type) - kTypes.begin() + 1;
+  out << kIndexMagic;
+  put(std::uint64_t{1});
+  put(static_cast<std::uint8_t>(code));
+  put(sequences);
+  put(static_cast<std::uint64_t>(ends.size()) + 1);
+  for_each_sequence(
+      [&](std::int64_t, std::int64_t length) { put(static_cast<std::int32_t>(length)); });
+  for_each_sequence([&](std::int64_t begin, std::int64_t) { put(begin * width(storage)); });
+  std::int64_t begin = 0, sequence = 0;
+  put(sequence);
+  for (const std::int64_t end : ends) {
+    sequence += (end - begin + kLongest - 1) / kLongest;
+    put(sequence);
+    begin = end;
+  }
 }
 
 }  // namespace cadenza::data

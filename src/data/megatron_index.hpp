@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,9 @@ class MegatronIndex {
 
   std::string bin() const { return bin_; }  ///< path of the file of tokens
   TokenStorage storage() const { return storage_; }
+  std::int64_t documents() const { return documents_; }
+  /// Whether the sequences lie one after another and are `tokens` tokens in all.
+  bool fills(std::int64_t tokens) const;
 
   /// Adds the first sequence and the length in tokens of each document that has tokens. Checks
   /// every number of the index against the .bin of `tokens` tokens; reads none of these.
@@ -59,5 +64,10 @@ class MegatronIndex {
   std::int64_t sequences_ = 0;
   std::int64_t documents_ = 0;
 };
+
+/// Writes an index of documents that lie one after another.
+/// @param ends  of the documents, in tokens, ascending
+void write_megatron_index(std::ostream& out, std::span<const std::int64_t> ends,
+                          TokenStorage storage);
 
 }  // namespace cadenza::data

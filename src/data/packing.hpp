@@ -20,7 +20,8 @@ namespace cadenza::data {
 /// last one shorter. No token is lost.
 class CutCorpus : public Corpus {
  public:
-  CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document);
+  /// @param documents  how many there will be
+  CutCorpus(std::unique_ptr<Corpus> whole, std::int64_t max_document, std::int64_t documents);
   std::span<const std::int64_t> lengths() const override { return lengths_; }
   void read(std::int64_t document, Range tokens, std::span<Token> out) const override;
   std::vector<Question> questions(std::int64_t document) const override;

@@ -54,6 +54,8 @@ class TokenFile {
   TokenFile(const std::string& path, TokenStorage storage, std::int64_t vocab);
 
   const std::string& path() const { return file_.path(); }
+  TokenStorage storage() const { return storage_; }
+  std::int64_t vocab() const { return vocab_; }
   /// Number of tokens.
   std::int64_t size() const { return size_; }
   /// Checks every token. @return the ends of documents: positions after each token `end`.

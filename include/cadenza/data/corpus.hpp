@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -43,10 +44,14 @@ class Corpus {
   virtual std::vector<Question> questions(std::int64_t) const { return {}; }
 };
 
+/// Told, by one thread at a time, how many large files of tokens have been scanned, from 0 on, and
+/// how many are to be.
+using ScanProgress = std::function<void(std::int64_t done, std::int64_t all)>;
+
 /// Opens the documents that data.validation holds out or names.
 /// @throws as open_corpus()
 std::unique_ptr<Corpus> open_validation(const config::Data& data, std::int64_t vocab,
-                                        std::uint64_t seed);
+                                        std::uint64_t seed, const ScanProgress& progress = {});
 
 /// Opens the corpus that `data` names, without what data.validation holds out of it. `vocab` bounds
 /// its tokens.
@@ -54,6 +59,6 @@ std::unique_ptr<Corpus> open_validation(const config::Data& data, std::int64_t v
 ///         token outside the vocabulary (names file and position), malformed .npy;
 ///         Error(usage): text with a vocabulary smaller than kByteVocabulary.
 std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
-                                    std::uint64_t seed);
+                                    std::uint64_t seed, const ScanProgress& progress = {});
 
 }  // namespace cadenza::data

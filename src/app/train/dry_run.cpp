@@ -4,6 +4,7 @@
 #include "app/commands.hpp"
 #include "app/experiment_file.hpp"
 #include "app/files.hpp"
+#include "app/planner/corpus.hpp"
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/search/search.hpp"
 #include "app/runtime/machine.hpp"
@@ -72,7 +73,7 @@ void dry_run(const CommandLine& line) {
   require_executed(experiment);
   require_kernels(experiment);
   config::check_faults(experiment, 0, experiment.run.steps);
-  const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+  const auto corpus = open_corpus(experiment, true);
   const config::Machine machine = load_machine(experiment.cluster);
   const Choice choice = search_layout(experiment, *corpus, machine, true);
   experiment = choice.experiment;

@@ -9,6 +9,7 @@
 
 #include "app/evaluate/scoring.hpp"
 #include "app/files.hpp"
+#include "app/planner/corpus.hpp"
 #include "app/planner/experiment_file.hpp"
 #include "app/planner/search/search.hpp"
 #include "app/planner/step_report.hpp"
@@ -74,7 +75,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
       kept_(experiment_.run.checkpoint.keep),
       evaluation_(evaluation) {
   collectively(world_, [&] {
-    corpus_ = data::open_corpus(experiment_.data, experiment_.model.vocab, experiment_.seed);
+    corpus_ = open_corpus(experiment_, world_.rank() == 0);
     contents_ = file_contents(experiment_, *corpus_);
     if (evaluation_) {
       experiment_.run.steps = std::min(experiment_.run.steps, steps_of_pass(experiment_, *corpus_));
@@ -101,7 +102,9 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   world_.all_reduce(std::span(&peak_flops_, 1), comm::Reduction::sum);
   require_least_memory();
   if (experiment_.run.validate.every > 0) {
-    collectively(world_, [&] { validation_.emplace(experiment_, machine_, memory_limit_); });
+    collectively(world_, [&] {
+      validation_.emplace(experiment_, machine_, memory_limit_, world_.rank() == 0);
+    });
   }
   recorder_.emplace(event_capacity(experiment_));
   tracer_.emplace(*recorder_, ledger_, experiment_.trace.events, experiment_.trace.memory);

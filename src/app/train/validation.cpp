@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "app/evaluate/scoring.hpp"
+#include "app/planner/corpus.hpp"
 #include "app/runtime/failure.hpp"
 #include "app/runtime/signals.hpp"
 #include "cadenza/program/step_plan.hpp"
@@ -11,12 +12,12 @@
 namespace cadenza::app {
 
 Validation::Validation(const config::Experiment& training, const config::Machine& machine,
-                       const exec::MemoryLimit& memory_limit)
+                       const exec::MemoryLimit& memory_limit, bool speaks)
     : training_(training),
       experiment_(scoring(training)),
       machine_(machine),
       memory_limit_(memory_limit),
-      corpus_(data::open_validation(training.data, training.model.vocab, training.seed)),
+      corpus_(open_corpus(training, speaks, Documents::validation)),
       packer_(*corpus_, experiment_),
       steps_(steps_of_pass(experiment_, *corpus_)) {
   const std::int64_t most = training.run.validate.steps;

@@ -17,9 +17,11 @@ namespace cadenza::app {
 
 class Validation {
  public:
-  /// Opens the documents. @throws Error(data), Error(usage)
+  /// Opens the documents.
+  /// @param speaks  whether this process prints for the user
+  /// @throws Error(data), Error(usage)
   Validation(const config::Experiment& training, const config::Machine& machine,
-             const exec::MemoryLimit& memory_limit);
+             const exec::MemoryLimit& memory_limit, bool speaks);
 
   /// Whether losses are measured after this many updates.
   bool is_due(std::int64_t updates) const;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same documents from any kind of file train the same."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -148,6 +150,34 @@ def test_a_document_index_that_was_not_merged(documents, tmp_path):
         result = harness.run(ranks, [words[0], experiment, *words[1:]], cwd=tmp_path)
         assert result.code == harness.DATA and len(result.complaints) == 1, str(result)
         assert "has a document index from 0 to 5, but 10 sequences" in result.complaints[0]
+
+
+def test_ranks_scan_large_files_once(documents, tmp_path):
+    """Flat files of 64 MiB, mostly holes: two ranks share them, a second run reads the indexes."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    tokens = np.concatenate(documents).astype("<u2")
+    for name in ("a.bin", "b.bin", "c.bin"):
+        with open(corpus / name, "wb") as file:
+            file.write(tokens)
+            file.truncate(2**26 + 2)
+    time.sleep(3.1)  # what just changed is not kept
+    changes = {"data": {"source": "tokens", "path": str(corpus), "document_end": END},
+               "parallel": {"data": 2}, "batch": {"tokens": 256, "microbatch": 128},
+               "run": {"steps": 1}}
+    experiment = harness.write_experiment(tmp_path / "experiment.yaml", changes)
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    losses = []
+    for name, scans in {"first": True, "second": False}.items():
+        result = harness.run_well(2, ["train", experiment, "--output", tmp_path / name], env=env)
+        assert ("file 3/3  scanned for documents" in result.err) == scans, str(result)
+        losses.append(harness.Run(tmp_path / name).losses)
+        kept = sorted(path.suffix for path in (tmp_path / "cache/cadenza/documents").iterdir())
+        assert kept == [".idx"] * 3
+    np.testing.assert_array_equal(*losses)
+    index = harness.write_megatron(tmp_path / "a", documents)
+    alone = harness.train(tmp_path / "own", harness.merged(changes, {"data": {"path": str(index)}}))
+    np.testing.assert_array_equal(alone.losses, losses[0])
 
 
 def test_other_order_gives_other_losses(documents, text_losses, tmp_path):

@@ -9,6 +9,7 @@
 #include "app/planner/advise/advice.hpp"
 #include "app/planner/advise/question.hpp"
 #include "app/planner/commands.hpp"
+#include "app/planner/corpus.hpp"
 #include "app/planner/experiment_file.hpp"
 #include "app/planner/terminal.hpp"
 #include "cadenza/base/error.hpp"
@@ -56,7 +57,7 @@ Advice advise_on(const CommandLine& line) {
   advice.folder = line.output;
   const config::Experiment& e = advice.asked;
   advice.evidence = evidence_for(e.cluster.software.name, advice.machine.name);
-  const auto corpus = data::open_corpus(e.data, e.model.vocab, e.seed);
+  const auto corpus = open_corpus(e, true);
   advice.documents = documents_of(e, data::Packer(*corpus, e));
   advice.choice = search_layout(e, *corpus, advice.machine, true);
   const Contenders contenders = contenders_of(advice.choice.considered);

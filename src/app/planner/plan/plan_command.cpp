@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "app/planner/commands.hpp"
+#include "app/planner/corpus.hpp"
 #include "app/planner/experiment_file.hpp"
 #include "app/planner/predict/forecast.hpp"
 #include "app/planner/search/search.hpp"
@@ -36,7 +37,7 @@ SparseIndex given_index(const CommandLine& line, ReadIndex read_index,
 
 void print_plan(const CommandLine& line, ReadIndex read_index) {
   const config::Experiment experiment = load_experiment(line.experiment, line.overrides);
-  const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+  const auto corpus = open_corpus(experiment, true);
   const config::Machine machine = load_machine(experiment.cluster);
   const Choice choice = search_layout(experiment, *corpus, machine, true);
   const data::Batch batch = data::Packer(*corpus, choice.experiment).batch(line.step);

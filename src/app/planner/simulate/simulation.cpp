@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/planner/simulate/simulation.hpp"
+#include "app/planner/corpus.hpp"
 
 #include "cadenza/simulate/simulator.hpp"
 
@@ -7,7 +8,7 @@ namespace cadenza::app {
 
 Simulation::Simulation(const config::Experiment& experiment, const config::Machine& machine,
                        bool progress) {
-  const auto corpus = data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed);
+  const auto corpus = open_corpus(experiment, progress);
   Choice choice = search_layout(experiment, *corpus, machine, progress);
   explanation_ = std::move(choice.explanation);
   decisions_ = std::move(choice.decisions);

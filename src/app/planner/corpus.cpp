@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/planner/corpus.hpp"
+
+#include <optional>
+
+#include "app/planner/terminal.hpp"
+
+namespace cadenza::app {
+
+std::unique_ptr<data::Corpus> open_corpus(const config::Experiment& experiment, bool speaks,
+                                          Documents documents) {
+  std::optional<Progress> progress;
+  const auto open = documents == Documents::training ? data::open_corpus : data::open_validation;
+  auto corpus = open(experiment.data, experiment.model.vocab, experiment.seed,
+                     [&](std::int64_t done, std::int64_t all) {
+                       if (!progress) progress.emplace(speaks, all, "file", 0, stderr);
+                       if (done > 0) progress->show(done, "scanned for documents, once");
+                     });
+  if (progress) progress->finish();
+  return corpus;
+}
+
+}  // namespace cadenza::app
