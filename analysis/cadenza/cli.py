@@ -18,6 +18,7 @@ from cadenza.program import Parser, add_detail, ended
 from cadenza.version import VERSION
 
 _MOST_NUMBERS = 1 << 20  # of a list of ranks or steps
+_MOST_STEPS = 10_000  # of `data`, each with plans of its own
 _EXAMPLES = """examples:
   cadenza-analyze report runs/colocated runs/cad      one page: who was late, why, what CAD saved
   cadenza-analyze summary runs/cad                    facts, and time and memory per rank
@@ -151,6 +152,13 @@ def _numbers(text: str) -> list[int]:
     return sorted(found)
 
 
+def _steps(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_STEPS:
+        raise argparse.ArgumentTypeError(f"found '{text}'; valid: an integer from 1 to "
+                                         f"{_MOST_STEPS}")
+    return int(text)
+
+
 def _percentage(text: str) -> float:
     """ "3%" as 0.03."""
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?%", text) or float(text[:-1]) > 100:
@@ -180,6 +188,20 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
                            ".png")
     plan.set_defaults(action=commands.plan)
     add_detail(plan)
+    data = to.add_parser("data", help="lengths of documents, and what each packing makes of them",
+                         description="Prints, before anything is trained, how long the documents "
+                                     "of an experiment are, and for each packing how many are "
+                                     "cut, which share of pairs is left, and how unevenly ranks "
+                                     "share attention. cadenza plan makes the batches.",
+                         epilog="example:\n  cadenza-analyze data inputs/quickstart.yaml",
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+    data.add_argument("experiment", type=Path, metavar="EXPERIMENT", help="its YAML file")
+    data.add_argument("--steps", type=_steps, default=16, metavar="N",
+                      help="how many steps to look at, from the first one on; default: 16")
+    data.add_argument("--output", type=Path, metavar="FILE", help="also draw: .png, .svg or .pdf")
+    data.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    data.set_defaults(action=commands.data)
+    add_detail(data)
     sweep = to.add_parser("sweep", help="a sweep's best points, or its views and checks",
                           description="Names the best points of each sweep. If the sweep defines "
                                       "views, draws them into its folder and compares them with "

@@ -386,6 +386,21 @@ def plan(arguments: Namespace) -> None:
     print(printable(str(output)))
 
 
+def data(arguments: Namespace) -> None:
+    from cadenza.packing import effects, plans, report
+
+    if arguments.output:
+        check_picture(arguments.output)
+    experiment = plans.read_experiment(arguments.experiment)
+    found = effects.survey(experiment, arguments.steps)
+    if arguments.json:
+        _print_json(report.records(found))
+    else:
+        report.print_survey(tables.console(), found, experiment.data)
+    if arguments.output:
+        report.draw(found, arguments.output)
+
+
 def sweep(arguments: Namespace) -> None:
     from cadenza.sweep.points import open_sweep
     from cadenza.sweep.plot import draw_view  # loads matplotlib, which takes a while

@@ -38,6 +38,7 @@ from pathlib import Path
 
 for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
+os.environ["CADENZA"] = os.devnull  # nothing but the reading of an experiment
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # another reserves memory for later
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,8 @@ PREPARING = tuple(("cadenza-prepare", f"{{in}}/{OF_DOCUMENTS[kind]}", "--tokeniz
                   for kind in (".jsonl", ".gz", ".zst", ".parquet"))
 DRAWING = (("plan", "{in}/step.json", "--output", "{out}/p.svg"),)
 READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"),
-           ("export", "{in}", "--format", "tensorboard", "--output", "{out}/tensorboard"))
+           ("export", "{in}", "--format", "tensorboard", "--output", "{out}/tensorboard"),
+           ("data", "{in}/experiment.yaml"))
 QUICK = (*((name, "{in}", "--json") for name in ("summary", "stragglers", "bubbles")),
          ("export", "{in}", "--format", "perfetto", "--output", "/dev/null"))
 TABLES = ("summary", "stragglers", "bubbles", "imbalance", "what-if", "links", "critical-path",
