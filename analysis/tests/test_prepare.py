@@ -160,6 +160,27 @@ def test_any_number_of_workers(tmp_path, tokenizer, small):
     assert len(c.documents_of(tmp_path / "out1")) == 120
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_blocks_of_empty_documents(workers, tmp_path, tokenizer, small):
+    """They make no shard of their own, and are counted wherever they are."""
+    path = tmp_path / "d.jsonl"
+    texts, empty = c.random_texts(60), 700 * "\n"
+    path.write_text(empty + c.lines_of(texts[:31]) + empty + c.lines_of(texts[31:]) + empty)
+    assert run([path], tokenizer, tmp_path / "out", workers=workers) == 0
+    sizes = [shard.stat().st_size for shard in (tmp_path / "out").glob("*.bin")]
+    assert len(sizes) > 1 and min(sizes) > 0 and len(c.documents_of(tmp_path / "out")) == 60
+    summary = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert summary["documents"] == 60 and summary["empty_documents"] == 2100
+
+
+def test_a_shard_may_end_before_empty_documents(tmp_path, tokenizer, small, monkeypatch):
+    monkeypatch.setattr("cadenza.prepare.prepare.SHARD", 1)
+    path = tmp_path / "d.jsonl"
+    path.write_text(c.lines_of(["a" * 600]) + 1500 * "\n")
+    assert run([path], tokenizer, tmp_path / "out") == 0
+    assert [shard.name for shard in (tmp_path / "out").glob("*.bin")] == ["00000.bin"]
+
+
 DYING = {
     # while a shard is written, with the file that is not complete
     "writing": """
@@ -244,6 +265,21 @@ def test_inputs_that_were_not_read_may_change(tmp_path, tokenizer, small):
     assert run([first, second], tokenizer, tmp_path / "whole") == 0
     assert (c.tokens_of(tmp_path / "out") == c.tokens_of(tmp_path / "whole")).all()
     assert len(c.documents_of(tmp_path / "out")) == 120
+
+
+def test_a_worker_is_one_thread(tmp_path, tokenizer):
+    """Else every worker has one for each core."""
+    path = tmp_path / "d.jsonl"
+    path.write_text(c.lines_of(c.random_texts(200)))
+    program = f"""
+import os
+from cadenza.prepare.cli import main
+before = len(os.listdir("/proc/self/task"))
+words = ["{path}", "--tokenizer", "{tokenizer}", "--output", "{tmp_path}/out"]
+assert main([*words, "--workers", "1"]) == 0
+assert len(os.listdir("/proc/self/task")) == before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300, stdout=subprocess.PIPE)
 
 
 def test_progress(tmp_path, tokenizer, small, monkeypatch, capsys):

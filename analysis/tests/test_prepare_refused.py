@@ -97,7 +97,7 @@ def test_compressed_files_that_are_damaged(kind, tmp_path, refused):
         assert refused(path).startswith(f"{path}: {name} is damaged or cut short"), content
 
 
-def test_parquet(tmp_path, refused):
+def test_parquet(tmp_path, refused, monkeypatch):
     path = tmp_path / "d.parquet"
     c.write_parquet(path, ["a"], column="body")
     assert refused(path) == f"{path}: has no column 'text'; valid: --column with one of id, body"
@@ -106,6 +106,10 @@ def test_parquet(tmp_path, refused):
     wrong = pa.array([b"a", b"a\xff"], pa.binary()).view(pa.string())
     pyarrow.parquet.write_table(pa.table({"text": wrong}), path)
     assert refused(path) == f"{path}: row 2: found b'\\xff' at byte 1; valid: UTF-8"
+    monkeypatch.setattr("cadenza.prepare.parquet.BLOCK", 50)
+    wrong = pa.array([b"a" * 20] * 70 + [b"\xff"], pa.binary()).view(pa.string())
+    pyarrow.parquet.write_table(pa.table({"text": wrong}), path)
+    assert refused(path).startswith(f"{path}: row 71: found b'\\xff' at byte 0")
     whole = c.write_parquet(path, c.random_texts(40)).read_bytes()
     for content in (b"", whole[:-1], whole[: len(whole) // 2], b"PAR1", whole[:300] + bytes(200)
                     + whole[500:]):
@@ -230,7 +234,8 @@ def test_folders_for_nothing(tmp_path, refused, monkeypatch):
     (tmp_path / "mine/notes").write_text("mine")
     assert "holds notes, which cadenza-prepare did not write" in refused(
         *paths, to=tmp_path / "mine")
-    assert "data.path cannot name it" in refused(*paths, to=tmp_path / "a*")
+    for name in ("a*", "a?", "[a]", "a\nb", os.fsdecode(b"\xff")):
+        assert "data.path cannot name it" in refused(*paths, to=tmp_path / name)
     assert refused(*paths, to=tmp_path / "mine/notes").endswith("cannot be written: File exists")
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     assert "is a link to" in refused(*paths, to=tmp_path / "link")

@@ -29,7 +29,7 @@ from cadenza.processes import in_order
 
 SHARD = 100_000_000  # tokens: a shard ends with the block that reaches them
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")  # files of written() that a kill left
-_PATTERN = re.compile(r"[*?\[\]]|[^\x20-\x7e\xa0-\U0010ffff]")  # in a name: no path of `data.path`
+_PATTERN = re.compile(r"[*?\[\]]")  # what `data.path` does not take as it is
 _PATIENCE = 1.0  # seconds between two lines of progress
 _LOCKED = 10.0  # seconds that another process may need to end
 
@@ -79,7 +79,8 @@ def prepare(
 @contextmanager
 def _own(folder: Path) -> Iterator[None]:
     """The folder for this process alone. One that was made for nothing does not stay."""
-    if _PATTERN.search(str(folder.resolve())):
+    name = str(folder.resolve())
+    if _PATTERN.search(name) or not name.isprintable():
         raise DataError(f"{folder}: data.path cannot name it; valid: a path without *, ?, [, ] and "
                         "what cannot be printed")
     there = folder.exists()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,7 @@ def _encoding(path: Path, text: str) -> Encoding:
     """What gives the tokens of a text, all of them, and special ones never: words of the text that
     look like special tokens are words."""
     library = package("tokenizers")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker is one thread
     found = guarded(library.Tokenizer.from_str, str(path), text)
     found.no_truncation()
     found.no_padding()

@@ -16,7 +16,6 @@ namespace cadenza::plan {
 struct StepNotes {
   std::vector<std::int64_t> peak_bytes_per_rank;  ///< peak memory
   std::vector<std::int64_t> delays;               ///< by document of the step: steps that it waited
-  std::int64_t padding = 0;  ///< best_fit: tokens by which the microbatches are not full
   /// World ranks of every pool that follows these plans, in the plans' order; empty: one pool.
   std::vector<std::vector<Rank>> pools;
   std::vector<Prediction> predictions;  ///< by plan; empty: predicted at nominal rates
@@ -24,6 +23,7 @@ struct StepNotes {
   std::string rates;                    ///< basis of the predictions: "machine h100"
   std::string estimate = {};            ///< basis of sparse weights: "budgets", "steps up to 7"
   SparseIndex index = {};               ///< to be shown, for the documents of all plans, in order
+  std::int64_t padding = 0;             ///< best_fit: tokens by which the microbatches are not full
 };
 
 // Every report takes the plans of a step in order; the two halves of a tick (Workload::queries) are
