@@ -75,7 +75,10 @@ def _effects(
     @param ordered  those with the corpus in its order
     @param lengths  documents() of as many steps"""
     pieces = [piece.length for one in ordered for piece in one.pieces]
-    cut = _cut(lengths, ordered, experiment)
+    if packing == "best_fit":  # cuts nothing itself
+        cut = [length for length in lengths if length > experiment.longest]
+    else:
+        cut = _cut(lengths, ordered, experiment)
     return Effects(
         packing, sum(piece.length for one in own for piece in one.pieces) / len(own),
         float(np.mean([_fullest(one, experiment) for one in own])),

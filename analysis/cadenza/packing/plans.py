@@ -17,7 +17,7 @@ from cadenza.words import shortened
 
 # Of each packing the keys of `batch` that only it and others like it have.
 PACKINGS = {"fixed": (), "pooled": ("longest", "break_even"),
-            "balanced": ("longest", "break_even", "outliers")}
+            "balanced": ("longest", "break_even", "outliers"), "best_fit": ()}
 _MOST = 2**31 - 1  # tokens of a microbatch, and so of the documents that are looked at
 _SECONDS = 3600.0  # for one plan
 _SAID = 300  # characters of what the program says

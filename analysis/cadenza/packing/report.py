@@ -87,7 +87,7 @@ def draw(survey: Survey, output: Path) -> None:
         left.set(xlabel="length of the document from, tokens", ylabel="share, %")
         left.legend()
         for i, one in enumerate(survey.effects):
-            right.plot(one.imbalance, marker="osx"[i], label=one.packing, color=RANK_COLOURS[i])
+            right.plot(one.imbalance, marker="osxd"[i], label=one.packing, color=RANK_COLOURS[i])
         right.set(xlabel="step", ylabel="attention of the slowest rank / mean")
         right.set_ylim(bottom=1)
         right.legend(loc="upper right")

@@ -8,9 +8,9 @@
 namespace cadenza::app {
 
 std::unique_ptr<data::Corpus> open_corpus(const config::Experiment& experiment, bool speaks,
-                                          Documents documents) {
+                                          Purpose purpose) {
   std::optional<Progress> progress;
-  const auto open = documents == Documents::training ? data::open_corpus : data::open_validation;
+  const auto open = purpose == Purpose::training ? data::open_corpus : data::open_validation;
   auto corpus = open(experiment.data, experiment.model.vocab, experiment.seed,
                      [&](std::int64_t done, std::int64_t all) {
                        if (!progress) progress.emplace(speaks, all, "file", 0, stderr);

@@ -10,11 +10,11 @@
 namespace cadenza::app {
 
 /// The corpus of training, or of validation.
-enum class Documents { training, validation };
+enum class Purpose { training, validation };
 
 /// @param speaks  whether this process prints for the user; on standard error
 /// @throws Error  as data::open_corpus does
 std::unique_ptr<data::Corpus> open_corpus(const config::Experiment& experiment, bool speaks,
-                                          Documents documents = Documents::training);
+                                          Purpose purpose = Purpose::training);
 
 }  // namespace cadenza::app

@@ -17,7 +17,7 @@ Validation::Validation(const config::Experiment& training, const config::Machine
       experiment_(scoring(training)),
       machine_(machine),
       memory_limit_(memory_limit),
-      corpus_(open_corpus(training, speaks, Documents::validation)),
+      corpus_(open_corpus(training, speaks, Purpose::validation)),
       packer_(*corpus_, experiment_),
       steps_(steps_of_pass(experiment_, *corpus_)) {
   const std::int64_t most = training.run.validate.steps;

@@ -9,24 +9,10 @@ import numpy as np
 import pytest
 
 import harness
+from own_model import write_safetensors
 from test_hugging_face import FAMILIES, LAYOUTS, cases, read_safetensors, write, write_documents
 
 EMBEDDING = "model.embed_tokens.weight"
-
-
-def write_safetensors(path, tensors):
-    """By name, arrays of float32."""
-    header, data = {}, b""
-    for name, values in tensors.items():
-        part = values.astype("<f4").tobytes()
-        header[name] = {
-            "dtype": "F32",
-            "shape": list(values.shape),
-            "data_offsets": [len(data), len(data) + len(part)],
-        }
-        data += part
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def changed(change):

@@ -101,7 +101,7 @@ def test_fixed_is_what_its_rules_say(lengths, corpus, tmp_path):
 def test_pooled_cuts_at_steps_alone_and_balances(lengths, corpus, tmp_path):
     path = harness.write_experiment(tmp_path / "e.yaml",
                                     harness.merged(BASE, {"data": {"path": str(corpus)}}))
-    first, pooled, balanced = survey(path)["packings"]
+    first, pooled, balanced, filled = survey(path)["packings"]
     whole, begin, cut = looked_at(lengths), 0, []
     for length in whole:
         crosses = begin // TOKENS != (begin + length - 1) // TOKENS
@@ -112,6 +112,8 @@ def test_pooled_cuts_at_steps_alone_and_balances(lengths, corpus, tmp_path):
     assert np.mean(pooled["imbalance"]) < np.mean(first["imbalance"])
     assert first["pairs"] < pooled["pairs"] < 1 < pooled["fullest"] <= 1.25
     assert balanced["packing"] == "balanced" and balanced["fullest"] <= 1.25
+    assert filled["packing"] == "best_fit" and first["pairs"] < filled["pairs"] <= 1
+    assert filled["cut_documents"] == pytest.approx(np.mean([n > LONGEST for n in whole]))
 
 
 def test_a_shuffled_corpus_is_cut_as_it_lies_there(corpus, tmp_path):
@@ -149,8 +151,8 @@ def test_tables_and_picture(tmp_path):
     lines = done.stdout.splitlines()
     assert max(len(line) for line in lines if "%" in line or "─" in line) <= 80, done.stdout
     assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
-    assert [line.split()[0] for line in lines if " to " in line and "(" in line][:3] == [
-        "fixed", "pooled", "balanced"]
+    assert [line.split()[0] for line in lines if " to " in line and "(" in line][:4] == [
+        "fixed", "pooled", "balanced", "best_fit"]
     classes = [int(line.split()[0]) for line in lines if line.strip()[:1].isdigit()
                and "%" in line]
     assert classes and max(classes) <= 128

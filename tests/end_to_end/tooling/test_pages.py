@@ -12,6 +12,7 @@ import yaml
 
 
 import harness
+import own_model
 import page_commands
 from pages import Page
 
@@ -87,6 +88,8 @@ def test_what_a_page_says_to_run_runs(name, checkout, tmp_path, request):
     shutil.copytree(checkout, root, symlinks=True)
     if "runs/quickstart" in page.script():
         shutil.copytree(request.getfixturevalue("quickstart"), root / "runs/quickstart")
+    if "my-model" in page.script():
+        own_model.make(root, (harness.ROOT / "docs/data.md").read_text().split("\n\n"))
     result = run_page(page, root)
     assert result.code == 0, f"{name}: {result.err[-3000:]}\n{result.out[-1000:]}"
     assert_marked_could_run(page, root)
