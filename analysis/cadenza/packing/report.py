@@ -90,5 +90,6 @@ def draw(survey: Survey, output: Path) -> None:
             right.plot(one.imbalance, marker="osxd"[i], label=one.packing, color=RANK_COLOURS[i])
         right.set(xlabel="step", ylabel="attention of the slowest rank / mean")
         right.set_ylim(bottom=1)
+        right.xaxis.get_major_locator().set_params(integer=True)
         right.legend(loc="upper right")
         save_figure(figure, output)
