@@ -14,6 +14,8 @@ function(cadenza_device_sources target)
     get_filename_component(source ${source} ABSOLUTE)
     file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
     get_filename_component(folder ${source} DIRECTORY)
+    # Of app, two: one alone would be compiled last, beside an idle core.
+    string(REGEX REPLACE "^src/app/(runtime|train)$" "src/app_train" folder ${folder})
     string(REGEX REPLACE "^(src/[^/]+)/.*" "\\1" folder ${folder})
     string(REGEX REPLACE "^kernels/(device|dispatch|identity|portable|separate|stream|tasks)$" "kernels" folder ${folder})
     string(REPLACE "/" "_" name ${folder})
