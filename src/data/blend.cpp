@@ -96,40 +96,42 @@ void BlendCorpus::interleave(const std::vector<double>& shares, double least) {
     }
   };
   using Queue = std::priority_queue<Turn, std::vector<Turn>, std::greater<>>;
-  struct Given {
-    std::int64_t tokens = 0;
-    std::int64_t documents = 0;
+  struct Source {
+    std::span<const std::int64_t> lengths;
+    double scale;             ///< tokens of the blend for a token of this corpus
+    std::int64_t tokens = 0;  ///< given
+    std::size_t next = 0;     ///< document
+    bool read = false;        ///< once
   };
-  std::vector<Given> given(corpora_.size());
-  const auto next = [&](std::int32_t corpus) {
-    const auto lengths = corpora_[at(corpus)]->lengths();
-    return given[at(corpus)].documents % std::ssize(lengths);
-  };
-  const auto share_reaches = [&](std::int32_t corpus, std::int64_t tokens) {
-    return static_cast<double>(given[at(corpus)].tokens + tokens) / shares[at(corpus)];
-  };
+  std::vector<Source> sources;
   Queue waiting, ready;  // by the begin and the end of the next document
-  for (std::int32_t i = 0; i < std::ssize(corpora_); ++i) waiting.push({0, i});
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    sources.push_back({corpora_[i]->lengths(), 1 / shares[i]});
+    waiting.push({0, static_cast<std::int32_t>(i)});
+  }
+  std::size_t unread = sources.size();
   std::int64_t total = 0;
-  std::size_t unread = corpora_.size();
   while (unread > 0 || static_cast<double>(total) < least) {
     while (!waiting.empty() && (waiting.top().at <= static_cast<double>(total) || ready.empty())) {
       const std::int32_t corpus = waiting.top().corpus;
+      const Source& source = sources[at(corpus)];
+      const std::int64_t end = source.tokens + source.lengths[source.next];
+      ready.push({static_cast<double>(end) * source.scale, corpus});
       waiting.pop();
-      const std::int64_t length = corpora_[at(corpus)]->lengths()[at(next(corpus))];
-      ready.push({share_reaches(corpus, length), corpus});
     }
     const std::int32_t corpus = ready.top().corpus;
-    ready.pop();
-    const std::int64_t document = next(corpus);
-    const auto of_corpus = corpora_[at(corpus)]->lengths();
-    const std::int64_t length = of_corpus[at(document)];
-    places_.push_back({corpus, static_cast<std::int32_t>(document)});
+    Source& source = sources[at(corpus)];
+    const std::int64_t length = source.lengths[source.next];
+    places_.push_back({corpus, static_cast<std::int32_t>(source.next)});
     lengths_.push_back(length);
     total += length;
-    given[at(corpus)].tokens += length;
-    if (++given[at(corpus)].documents == std::ssize(of_corpus)) --unread;
-    waiting.push({share_reaches(corpus, 0), corpus});
+    source.tokens += length;
+    if (++source.next == source.lengths.size()) {
+      source.next = 0;
+      if (!std::exchange(source.read, true)) --unread;
+    }
+    waiting.push({static_cast<double>(source.tokens) * source.scale, corpus});
+    ready.pop();
   }
 }
 
