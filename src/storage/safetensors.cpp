@@ -246,56 +246,63 @@ const SafetensorsFolder::Tensor& SafetensorsFolder::find(const std::string& name
   return found->second;
 }
 
-/// Adds the tensors of one file. Their bytes must follow one another up to its end: a file that was
-/// cut short, or has something else in it, fails.
+/// Adds the tensors of one file, which must be all that it holds: one that was cut short, or has
+/// something else in it, fails.
 void SafetensorsFolder::add_file(const std::string& file) {
   const Header header = read_header(file);
-  std::map<std::int64_t, std::pair<std::int64_t, std::string>> ranges;  // of bytes, by begin
+  std::map<std::int64_t, std::string> begins;  // of bytes
   for (const auto& [name, entry] : header.tensors.items()) {
     if (name == kMetadata) continue;
-    const auto shape = integers(entry, "shape");
-    const auto offsets = integers(entry, "data_offsets");
-    const auto type = entry.find("dtype");
-    if (!shape || !offsets || offsets->size() != 2 || type == entry.end() || !type->is_string()) {
-      refuse_file(file, fmt::format("the entry of {} is malformed", shown(name)),
-                  "dtype, shape and two data_offsets");
-    }
-    const auto known = std::ranges::find(kTypes, type->get<std::string>(), &TypeWord::word);
-    if (known == kTypes.end()) {
-      refuse_file(
-          file, fmt::format("{} has elements of {}", shown(name), shown(type->get<std::string>())),
-          "F64, F32, F16 or BF16");
-    }
-    const auto [begin, end] = std::pair(offsets->front(), offsets->back());
-    const std::int64_t count = count_of(*shape);
-    if (count < 0 || count > kMostElements / known->bytes || end - begin != count * known->bytes) {
-      refuse_file(file,
-                  fmt::format("{} [{}] of {} has bytes {} to {}", shown(name),
-                              fmt::join(*shape, ", "), known->word, begin, end),
-                  "as many bytes as its elements take");
-    }
-    if (count > 0 && !ranges.emplace(begin, std::pair(end, name)).second) {
-      refuse_file(file, fmt::format("two tensors begin at byte {}", begin), "a place for each");
-    }
-    const Tensor tensor{file, known->type, Shape(shape->begin(), shape->end()), header.end + begin,
-                        header.end + end};
+    const Tensor tensor = read_entry(file, name, entry, header.end);
     if (!tensors_.emplace(name, tensor).second) {
       refuse_file(file, fmt::format("{} is in another file of the folder too", shown(name)),
                   "one place for each tensor");
     }
-  }
-  std::int64_t next = 0;
-  for (const auto& [begin, tensor] : ranges) {
-    if (begin != next) {
-      refuse_file(file, fmt::format("{} begins at byte {}", shown(tensor.second), begin),
-                  fmt::format("{}, where the tensor before ends", next));
+    if (tensor.end > tensor.begin && !begins.emplace(tensor.begin, name).second) {
+      refuse_file(file, fmt::format("two tensors begin at byte {}", tensor.begin - header.end),
+                  "a place for each");
     }
-    next = tensor.first;
   }
-  if (header.end + next != header.size) {
+  std::int64_t next = header.end;
+  for (const auto& [begin, name] : begins) {
+    if (begin != next) {
+      refuse_file(file, fmt::format("{} begins at byte {}", shown(name), begin - header.end),
+                  fmt::format("{}, where the tensor before ends", next - header.end));
+    }
+    next = tensors_.at(name).end;
+  }
+  if (next != header.size) {
     refuse_file(file, fmt::format("has {} bytes", header.size),
-                fmt::format("the {} bytes that its header lists", header.end + next));
+                fmt::format("the {} bytes that its header lists", next));
   }
+}
+
+/// @param data  byte of the file at which elements begin
+SafetensorsFolder::Tensor SafetensorsFolder::read_entry(const std::string& file,
+                                                        const std::string& name, const Json& entry,
+                                                        std::int64_t data) {
+  const auto shape = integers(entry, "shape");
+  const auto offsets = integers(entry, "data_offsets");
+  const auto type = entry.find("dtype");
+  if (!shape || !offsets || offsets->size() != 2 || type == entry.end() || !type->is_string()) {
+    refuse_file(file, fmt::format("the entry of {} is malformed", shown(name)),
+                "dtype, shape and two data_offsets");
+  }
+  const auto word = type->get<std::string>();
+  const auto known = std::ranges::find(kTypes, word, &TypeWord::word);
+  if (known == kTypes.end()) {
+    refuse_file(file, fmt::format("{} has elements of {}", shown(name), shown(word)),
+                "F64, F32, F16 or BF16");
+  }
+  const std::int64_t begin = offsets->front(), end = offsets->back();
+  const std::int64_t count = count_of(*shape);
+  if (count < 0 || count > kMostElements / known->bytes || end - begin != count * known->bytes) {
+    refuse_file(file,
+                fmt::format("{} [{}] of {} has bytes {} to {}", shown(name),
+                            fmt::join(*shape, ", "), known->word, begin, end),
+                "as many bytes as its elements take");
+  }
+  return {file, known->type, Shape(shape->begin(), shape->end()), data + begin, data + end};
 }
 
 /// Adds the files that the index names, and requires that they have the tensors that it lists.

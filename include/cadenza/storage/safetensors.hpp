@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <fstream>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,8 @@ class SafetensorsFolder {
     std::int64_t end = 0;
   };
   const Tensor& find(const std::string& name) const;
+  static Tensor read_entry(const std::string& file, const std::string& name,
+                           const nlohmann::json& entry, std::int64_t data);
   void add_file(const std::string& file);
   void add_indexed_files();
 

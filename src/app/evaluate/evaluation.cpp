@@ -11,8 +11,6 @@
 #include <numeric>
 
 #include "cadenza/base/at.hpp"
-#include "cadenza/base/error.hpp"
-#include "cadenza/base/text.hpp"
 
 namespace cadenza::app {
 namespace {
