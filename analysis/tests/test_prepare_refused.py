@@ -133,6 +133,8 @@ def test_inputs_that_are_none(tmp_path, refused):
     path = tmp_path / "empty.jsonl"
     path.write_text('\n{"text": ""}\n')
     assert refused(path).endswith("nothing to write: no input has a document with text")
+    path.write_bytes(b"")
+    assert refused(path).endswith("nothing to write: no input has a document with text")
 
 
 TOKENIZERS = [

@@ -341,8 +341,6 @@ const Belonging kBelongings[] = {
 
     {CADENZA_KEY(run.share_device), CADENZA_USED(e.run.device == DeviceKind::cuda),
      CADENZA_CHOICE(run.device), "device cuda"},
-    {CADENZA_KEY(data.validation), CADENZA_USED(e.run.validate.every > 0 || held_out_share(e.data)),
-     CADENZA_CHOICE(run.validate.every), "run.validate.every above 0"},
     {CADENZA_KEY(run.validate.steps), CADENZA_USED(e.run.validate.every > 0),
      CADENZA_CHOICE(run.validate.every), "run.validate.every above 0"},
     {CADENZA_KEY(run.checkpoint.keep), CADENZA_USED(e.run.checkpoint.every > 0),

@@ -34,10 +34,16 @@ struct Family {
 };
 
 const std::vector<Family> kFamilies = {
-    {"llama", FileWindow::unknown, {}},
-    {"mistral", FileWindow::all_layers, {}},
-    {"qwen2", FileWindow::where_used, {{"qkv_bias", "true"}}},
-    {"qwen3", FileWindow::where_used, {{"qk_norm", "true"}, {"head_dim", "128"}}}};
+    {"llama", FileWindow::unknown, {{"norm_eps", "1e-6"}}},
+    {"mistral", FileWindow::all_layers, {{"norm_eps", "1e-6"}, {"kv_heads", "8"}}},
+    {"qwen2",
+     FileWindow::where_used,
+     {{"qkv_bias", "true"}, {"norm_eps", "1e-6"}, {"kv_heads", "32"}}},
+    {"qwen3",
+     FileWindow::where_used,
+     {{"qk_norm", "true"}, {"head_dim", "128"}, {"norm_eps", "1e-6"}, {"kv_heads", "32"}}}};
+
+constexpr std::string_view kMistralWindow = "4096";  // where the file has no sliding_window
 
 /// A model_type that Cadenza does not have, and what that would take.
 struct OtherFamily {
@@ -220,7 +226,7 @@ bool uses_window(const Value& file, const Family& family) {
   const bool used = use != nullptr && is_one_of(*use, {"true"});
   switch (family.window) {
     case FileWindow::all_layers:
-      return given;
+      return given || window == nullptr;
     case FileWindow::where_used:
       return given && used;
     case FileWindow::unknown:
@@ -235,6 +241,12 @@ bool uses_window(const Value& file, const Family& family) {
   if (given) refuse(*window, "sliding_window", "null");
   if (used) refuse(*use, "use_sliding_window", "false");
   return false;
+}
+
+double number_of(const Value& value) {
+  double number = 0;
+  std::from_chars(value.text.data(), value.text.data() + value.text.size(), number);
+  return number;
 }
 
 std::int64_t integer_or(const Value* value, std::int64_t otherwise) {
@@ -289,10 +301,11 @@ std::vector<Value> kinds_of_layers(const Value& file, std::int64_t layers) {
 void add_window(const Value& file, std::int64_t layers, Value& root) {
   std::vector<Value> kinds = kinds_of_layers(file, layers);
   if (gives(root, "attention.kind")) return;
-  if (std::ssize(kinds) > layers) kinds.resize(static_cast<std::size_t>(layers));
+  if (layers > 0 && std::ssize(kinds) > layers) kinds.resize(static_cast<std::size_t>(layers));
   const auto full = std::ranges::count(kinds, kFull, &Value::text);
   if (full == std::ssize(kinds)) return;
-  const Value& window = *file.find("sliding_window");
+  const Value* const given = file.find("sliding_window");
+  const Value window = given != nullptr ? *given : word_at(file.place, kMistralWindow);
   add(root, "attention.kind", word_at(window.place, kWindow));
   add(root, "attention.window", window);
   if (full == 0 || gives(root, "attention.layers")) return;
@@ -300,6 +313,17 @@ void add_window(const Value& file, std::int64_t layers, Value& root) {
   list.kind = Value::Kind::list;
   list.items = std::move(kinds);
   add(root, "attention.layers", list);
+}
+
+/// A file may say rope_theta twice, for versions before and after 5.
+void check_thetas(const Value& file) {
+  const Value* const theta = file.find("rope_theta");
+  const Value* const rope = file.find("rope_parameters");
+  const Value* const other = rope == nullptr ? nullptr : rope->find("rope_theta");
+  if (theta == nullptr || other == nullptr || number_of(*theta) == number_of(*other)) return;
+  fail_at(other->place, "rope_parameters.rope_theta",
+          fmt::format("found {}; valid: {}, as in rope_theta, or one of both", found(*other),
+                      found(*theta)));
 }
 
 /// The block `model` that config.json describes.
@@ -321,7 +345,10 @@ Value model_of(const Value& file) {
       refuse_unknown(entry, name);
     }
   }
+  check_thetas(file);
   for (const auto& [key, value] : family.implied) {
+    const auto given = std::ranges::find(kGiven, key, &Given::path);
+    if (given != std::end(kGiven) && file.find(std::string(given->name)) != nullptr) continue;
     add(model, key, word_at(file.find("model_type")->place, value));
   }
   return model;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -235,8 +236,33 @@ std::unique_ptr<Corpus> open_part(const config::Data& data, std::int64_t vocab, 
     one.path = {entry};
     entries.push_back(open_cut(one, vocab, seed, part, progress));
   }
+  if (part == Part::validation) return std::make_unique<JoinedCorpus>(std::move(entries));
   return std::make_unique<BlendCorpus>(std::move(entries), data.path, data.weights,
                                        most_documents(data));
+}
+
+std::vector<std::string> find_validation(const std::vector<std::string>& entries) {
+  try {
+    return find_files(entries);
+  } catch (const Error& error) {
+    std::string text = error.what();
+    constexpr std::string_view kPath = "data.path";
+    if (text.starts_with(kPath)) text.replace(0, kPath.size(), "data.validation");
+    throw Error(error.code(), text);
+  }
+}
+
+/// Files of validation are not those of training, nor missing.
+void require_others(const config::Data& data) {
+  std::set<std::string> trained;
+  for (const std::string& path : find_files(data.path)) {
+    trained.insert(std::filesystem::weakly_canonical(path).string());
+  }
+  for (const std::string& path : find_validation(data.validation)) {
+    if (!trained.contains(std::filesystem::weakly_canonical(path).string())) continue;
+    fail(ExitCode::usage,
+         "data.validation: found '{}', which data.path has, too; valid: other files", path);
+  }
 }
 
 }  // namespace
@@ -249,6 +275,7 @@ std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab
 std::unique_ptr<Corpus> open_validation(const config::Data& data, std::int64_t vocab,
                                         std::uint64_t seed, const ScanProgress& progress) {
   if (config::held_out_share(data)) return open_part(data, vocab, seed, Part::validation, progress);
+  require_others(data);
   config::Data files = data;
   files.path = std::exchange(files.validation, {});
   files.weights.clear();

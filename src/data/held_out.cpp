@@ -55,4 +55,19 @@ std::vector<Question> PartCorpus::questions(std::int64_t document) const {
   return whole_->questions(in_whole(document));
 }
 
+JoinedCorpus::JoinedCorpus(std::vector<std::unique_ptr<Corpus>> corpora)
+    : corpora_(std::move(corpora)) {
+  for (const std::unique_ptr<Corpus>& corpus : corpora_) {
+    first_.push_back(std::ssize(lengths_));
+    const std::span<const std::int64_t> lengths = corpus->lengths();
+    lengths_.insert(lengths_.end(), lengths.begin(), lengths.end());
+  }
+}
+
+void JoinedCorpus::read(std::int64_t document, Range tokens, std::span<Token> out) const {
+  const auto after = std::ranges::upper_bound(first_, document);
+  const auto corpus = static_cast<std::size_t>(after - first_.begin() - 1);
+  corpora_[corpus]->read(document - first_[corpus], tokens, out);
+}
+
 }  // namespace cadenza::data

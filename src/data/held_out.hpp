@@ -33,4 +33,17 @@ class PartCorpus : public Corpus {
   std::vector<std::int64_t> lengths_;
 };
 
+/// Corpora one after another.
+class JoinedCorpus : public Corpus {
+ public:
+  explicit JoinedCorpus(std::vector<std::unique_ptr<Corpus>> corpora);
+  std::span<const std::int64_t> lengths() const override { return lengths_; }
+  void read(std::int64_t document, Range tokens, std::span<Token> out) const override;
+
+ private:
+  std::vector<std::unique_ptr<Corpus>> corpora_;
+  std::vector<std::int64_t> first_;  ///< first document of each
+  std::vector<std::int64_t> lengths_;
+};
+
 }  // namespace cadenza::data

@@ -2,6 +2,7 @@
 #include "cadenza/storage/new_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,9 +24,27 @@ namespace fs = std::filesystem;
   fail(ExitCode::data, "{}: cannot be written: {}", path, reason);
 }
 
-/// The partial path of a file, after removing a leftover there.
+}  // namespace
+
+Lock::Lock(const std::string& path)
+    : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
+  if (descriptor_ < 0 || flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
+  close(descriptor_);
+  if (reason == EWOULDBLOCK) fail_to_write(path, "another process is writing it");
+  descriptor_ = -1;  // a file system without locks
+}
+
+Lock::~Lock() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+namespace {
+
+/// The partial path of a file, after removing a leftover there. HDF5 locks what it writes.
 std::string partial_of(const std::string& path) {
   std::string partial = path + std::string(kPartial);
+  const Lock unused(partial);
   std::error_code error;  // ignored: creating the file reports it
   if (!fs::is_directory(fs::symlink_status(partial, error))) fs::remove(partial, error);
   return partial;

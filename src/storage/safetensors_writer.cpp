@@ -25,6 +25,25 @@ std::int64_t stored_bytes(const TensorShape& tensor, ElementType type) {
                          });
 }
 
+/// Removes the partial folder that a killed writer left, and nothing that somebody else made.
+void remove_leftover(const std::string& partial) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(partial, error))) return;
+  const Lock unused(partial);
+  bool own = fs::is_directory(fs::symlink_status(partial, error));
+  for (fs::directory_iterator entry(partial, error), end; own && !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    own = name.starts_with("model") || name.starts_with("config.json");
+  }
+  if (own && !error) fs::remove_all(partial, error);
+  if (own && !error) return;
+  fail(ExitCode::data,
+       "{}: exists already, and is no leftover of a conversion; valid: another name, "
+       "or remove that first",
+       partial);
+}
+
 [[noreturn]] void fail_to_write_tensors(const std::string& path) {
   fail(ExitCode::data, "{}: cannot be written: {}", path, std::strerror(errno));
 }
@@ -35,12 +54,11 @@ SafetensorsWriter::SafetensorsWriter(std::string folder, ElementType type,
                                      const std::vector<TensorShape>& tensors,
                                      std::int64_t shard_bytes)
     : folder_(std::move(folder)), partial_(folder_ + std::string(kPartial)), type_(type) {
-  for (const std::string& taken : {folder_, partial_}) {
-    std::error_code unseen;
-    if (fs::exists(fs::symlink_status(taken, unseen))) {
-      fail(ExitCode::data, "{}: exists already; valid: a new folder, or remove that first", taken);
-    }
+  std::error_code unseen;
+  if (fs::exists(fs::symlink_status(folder_, unseen))) {
+    fail(ExitCode::data, "{}: exists already; valid: a new folder, or remove that first", folder_);
   }
+  remove_leftover(partial_);
   for (const TensorShape& tensor : tensors) {
     const std::int64_t bytes = stored_bytes(tensor, type);
     if (shards_.empty() || shards_.back().bytes + bytes > shard_bytes) shards_.emplace_back();
@@ -55,6 +73,7 @@ SafetensorsWriter::SafetensorsWriter(std::string folder, ElementType type,
   std::error_code error;
   fs::create_directories(partial_, error);
   if (error) fail(ExitCode::data, "{}: cannot be made: {}", partial_, error.message());
+  lock_.emplace(partial_);
   begin_shard();
 }
 

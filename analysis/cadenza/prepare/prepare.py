@@ -70,10 +70,16 @@ def prepare(
         try:
             if not state.complete:
                 _write_shards(state, readers, found, output, workers)
+            if not state.shards:
+                raise _nothing(output)
             return _finished(state, found, output)
         finally:
             if not state.shards:
                 (output / NAME).unlink()
+
+
+def _nothing(folder: Path) -> DataError:
+    return DataError(f"{folder}: nothing to write: no input has a document with text")
 
 
 @contextmanager
@@ -175,7 +181,7 @@ def _write_shard(
             progress.add(piece.read, more)
             piece = next(others, None)
         if not tokens:
-            raise DataError(f"{folder}: nothing to write: no input has a document with text")
+            raise _nothing(folder)
         size = file.tell()
     state.shards.append(size)
     state.write(folder)

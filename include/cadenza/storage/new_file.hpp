@@ -38,6 +38,19 @@ class NewFile {
   std::optional<File> file_;
 };
 
+/// Holds a file or folder against other processes that ask for it, where there is one.
+class Lock {
+ public:
+  /// @throws Error(data) where another process holds it
+  explicit Lock(const std::string& path);
+  ~Lock();
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 /// Waits until a file's bytes, or a folder's entries, are on disk. @throws Error(data)
 void sync_to_disk(const std::string& path);
 

@@ -10,12 +10,14 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cadenza/storage/hdf5.hpp"
+#include "cadenza/storage/new_file.hpp"
 
 namespace cadenza::storage {
 
@@ -73,14 +75,15 @@ struct TensorShape {
 };
 
 /// Writes such a folder completely or not at all: until finish() it is called <folder>.partial;
-/// without finish() that is removed, unless the process is killed.
+/// without finish() that is removed, by the next writer if the process is killed.
 class SafetensorsWriter {
  public:
   /// Tensors of one file, as many as transformers write; a larger tensor has one of its own.
   static constexpr std::int64_t kShardBytes = 5'000'000'000;
 
   /// @param tensors  all of them, in the order in which they will be written
-  /// @throws Error(data), as all members do; also if something is called `folder` already
+  /// @throws Error(data), as all members do; also if something is called `folder` already, or
+  /// another process is writing it
   SafetensorsWriter(std::string folder, ElementType type, const std::vector<TensorShape>& tensors,
                     std::int64_t shard_bytes = kShardBytes);
   SafetensorsWriter(const SafetensorsWriter&) = delete;
@@ -113,6 +116,7 @@ class SafetensorsWriter {
   std::size_t shard_ = 0;   ///< the one that is being written
   std::size_t tensor_ = 0;  ///< the next one of it
   std::ofstream file_;
+  std::optional<Lock> lock_;  ///< of the partial folder
   bool finished_ = false;
 };
 

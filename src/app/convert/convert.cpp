@@ -155,7 +155,11 @@ void to_checkpoint(const CommandLine& line) {
 
 }  // namespace
 
-void convert(const CommandLine& line) {
+void convert(const CommandLine& given) {
+  CommandLine line = given;
+  fs::path output = fs::path(line.output).lexically_normal();
+  if (!output.has_filename()) output = output.parent_path();  // "models/a/"
+  line.output = output.string();
   if (storage::SafetensorsFolder::is_at(line.input)) {
     to_checkpoint(line);
   } else {

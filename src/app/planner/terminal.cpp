@@ -150,10 +150,11 @@ Progress::Progress(bool enabled, std::int64_t steps, std::string what, std::int6
       first_(first),
       what_(std::move(what)) {}
 
-void Progress::show(std::int64_t done, const std::string& text) {
+void Progress::show(std::int64_t done, const std::string& text, bool stays) {
   if (!enabled_) return;
   const Clock::time_point now = Clock::now();
-  const bool due = now - shown_ >= std::chrono::seconds(1) || done == first_ + 1 || done == steps_;
+  const bool due =
+      now - shown_ >= std::chrono::seconds(1) || done == first_ + 1 || done == steps_ || stays;
   if (columns_ == 0 && !due) return;
   shown_ = now;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
@@ -172,6 +173,7 @@ void Progress::show(std::int64_t done, const std::string& text) {
     fmt::print(stream_, "{}{}{}\n", head, text, tail);
   }
   std::fflush(stream_);
+  if (stays) finish();
 }
 
 void Progress::finish() {

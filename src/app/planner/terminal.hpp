@@ -45,7 +45,8 @@ class Progress {
   Progress(bool enabled, std::int64_t steps, std::string what = kStep, std::int64_t first = 0,
            std::FILE* stream = stdout);
   /// @param done  number completed
-  void show(std::int64_t done, const std::string& text);
+  /// @param stays  whether the line is printed and stays, however soon others follow
+  void show(std::int64_t done, const std::string& text, bool stays = false);
   /// Ends the line being rewritten.
   void finish();
 

@@ -75,7 +75,12 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
       kept_(experiment_.run.checkpoint.keep),
       evaluation_(evaluation) {
   collectively(world_, [&] {
-    corpus_ = open_corpus(experiment_, world_.rank() == 0);
+    const bool held_out = evaluation_ != nullptr && !experiment_.data.validation.empty();
+    corpus_ = open_corpus(experiment_, world_.rank() == 0,
+                          held_out ? Purpose::validation : Purpose::training);
+    if (held_out && world_.rank() == 0) {
+      spdlog::info("documents those of data.validation, which training does not see");
+    }
     contents_ = file_contents(experiment_, *corpus_);
     if (evaluation_) {
       experiment_.run.steps = std::min(experiment_.run.steps, steps_of_pass(experiment_, *corpus_));
@@ -357,7 +362,8 @@ void Training<Real>::report_step(const program::StepPlan& plan, const exec::Step
   }
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) totals_[rank] += ranks[rank];
   folder_->append(metrics);
-  progress_->show(metrics.step + 1, fmt::format("loss {:.4f}  {}", result.loss, describe(metrics)));
+  progress_->show(metrics.step + 1, fmt::format("loss {:.4f}  {}", result.loss, describe(metrics)),
+                  validation.has_value());
 }
 
 template <typename Real>

@@ -2,7 +2,9 @@
 """Folders of Hugging Face's that are no model, or another one, end `train`, `convert` and dry runs
 with one line that names the file, exit code 3, and nothing written."""
 
+import fcntl
 import json
+import os
 import shutil
 
 import numpy as np
@@ -197,6 +199,30 @@ def test_what_exists_is_not_replaced(tmp_path):
     result = harness.run(1, ["convert", model, "--output", tmp_path / "step-00000003.h5"])
     assert result.code == harness.USAGE and "valid: a name of step 0" in result.err
     assert set(tmp_path.iterdir()) == before
+
+
+def test_an_output_may_end_with_a_slash(tmp_path):
+    model = copy_of("llama3.1", tmp_path)
+    harness.run_well(1, ["convert", model, "--output", f"{tmp_path}/start.h5/"])
+    harness.run_well(1, ["convert", tmp_path / "start.h5", "--output", f"{tmp_path}/new//"])
+    assert (tmp_path / "new/config.json").exists()
+
+
+def test_two_conversions_do_not_share_an_output(tmp_path):
+    """The other one holds what it writes, as these locks do; what a killed one left is replaced."""
+    model = copy_of("llama3.1", tmp_path)
+    harness.run_well(1, ["convert", model, "--output", tmp_path / "start.h5"])
+    for source, output in ((model, tmp_path / "a.h5"), (tmp_path / "start.h5", tmp_path / "a")):
+        partial = output.with_name(output.name + ".partial")
+        partial.mkdir() if output.suffix == "" else partial.write_bytes(b"begun")
+        descriptor = os.open(partial, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        before = set(tmp_path.iterdir())
+        result = harness.run(1, ["convert", source, "--output", output])
+        require_refusal(result, "another process is writing it", tmp_path, before)
+        os.close(descriptor)
+        harness.run_well(1, ["convert", source, "--output", output])
+        assert output.exists() and not partial.exists()
 
 
 @pytest.mark.parametrize("source", ["folder", "checkpoint"])

@@ -70,14 +70,12 @@ def test_the_loss_is_that_of_evaluate(case, corpus, held_out, tmp_path):
     run = harness.train(tmp_path, changes)
     found = {line["step"]: line.get("validation_loss") for line in run.metrics}
     assert [step for step, loss in found.items() if loss is not None] == [1, 3]
-    evaluated = harness.merged(changes, {"data": {"path": str(held_out), "validation": None}})
-    evaluated = harness.merged(evaluated, {"run": {"steps": 99, "validate": None}})
-    experiment = harness.write_experiment(tmp_path / "evaluate.yaml", evaluated)
+    words = ["evaluate", tmp_path / "experiment.yaml", "--format", "json", "--set", "run.steps=99"]
     for step in (1, 3):
-        words = ["evaluate", experiment, "--format", "json", "--output", tmp_path / "evaluated"]
         start = run.folder / f"checkpoints/step-{step + 1:08}.h5"
         ranks = harness.ranks_of(harness.merged(harness.DEFAULTS, changes))
-        out = harness.run_well(ranks, [*words, "--from", start]).out
+        words_of_step = [*words, "--from", start, "--output", tmp_path / "evaluated"]
+        out = harness.run_well(ranks, words_of_step).out
         loss = harness.json.loads(out[out.index("{") :])["loss"]
         assert abs(found[step] / loss - 1) <= 1e-12, (step, found[step], loss)
 
@@ -149,14 +147,38 @@ def test_a_signal_ends_a_long_validation(corpus, tmp_path):
     assert result.code == 143, str(result)
 
 
+def test_entries_of_a_blend_count_once(held_out, corpus, tmp_path):
+    """Weights say what is trained on: held-out documents count once, whatever they are."""
+    losses = []
+    for weights in ([0.5, 0.5], [0.01, 0.99], None):
+        data = harness.tokens_data(corpus, validation=0.2, max_document=128)
+        data |= {"path": [str(corpus), str(held_out)], "weights": weights}
+        if weights is None:
+            data |= {"path": str(corpus)}
+            del data["weights"]
+        changes = {
+            "data": data,
+            "optimizer": {"lr": 1e-30},
+            "run": {"steps": 1, "dtype": "float64", "validate": {"every": 1}},
+        }
+        run = harness.train(tmp_path / str(len(losses)), changes)
+        losses.append(run.metrics[0]["validation_loss"])
+    assert abs(losses[0] / losses[1] - 1) <= 1e-12
+    assert losses[0] != losses[2]
+
+
 REFUSED = {
+    "files of training": (
+        {"data": {"validation": None}, "run": {"validate": {"every": 1}}},
+        "which data.path has, too; valid: other files",
+    ),
     "no documents": ({"run": {"validate": {"every": 1}}}, "run.validate.every: found 1, but"),
     "share of all": ({"data": {"validation": 1.0}}, "data.validation: found a share of 1"),
     "negative share": ({"data": {"validation": -0.1}}, "data.validation: found a share of -0.1"),
     "too small a share": ({"data": {"validation": 1e-9}}, "which holds out 0 of"),
     "no such file": (
         {"data": {"validation": ["nowhere.bin"]}, "run": {"validate": {"every": 1}}},
-        "nowhere.bin",
+        "data.validation: cannot read 'nowhere.bin'",
     ),
     "files beside synthetic": (
         {
@@ -177,6 +199,8 @@ REFUSED = {
 def test_what_cannot_be_validated_is_refused(wrong, corpus, tmp_path):
     changes, words = REFUSED[wrong]
     changes = harness.merged({"data": harness.tokens_data(corpus)}, changes)
+    if wrong == "files of training":
+        changes["data"]["validation"] = [str(corpus.parent)]
     experiment = harness.write_experiment(tmp_path / "e.yaml", changes)
     before = set(tmp_path.iterdir())
     result = harness.run(

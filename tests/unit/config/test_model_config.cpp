@@ -140,7 +140,7 @@ TEST(ModelConfig, WhatItLacksIsAsInExperiments) {
                          .model;
   EXPECT_EQ(bare.kv_heads, 2);
   EXPECT_EQ(bare.head_dim(), 4);
-  EXPECT_EQ(bare.norm_eps, 1e-5);
+  EXPECT_EQ(bare.norm_eps, 1e-6) << "as in transformers";
   EXPECT_EQ(bare.rope.theta, 10000);
   EXPECT_FALSE(bare.tie_embeddings);
   EXPECT_EQ(bare.rope.scaling.kind, RopeScalingKind::none);
@@ -370,6 +370,33 @@ TEST(ModelConfig, Qwen3HasNormsOfQAndKAndHeadsOf128) {
   EXPECT_EQ(experiment_with(bare).model.head_dim(), 128);
   EXPECT_FALSE(experiment_with(qwen, {"model.qk_norm=false"}).model.qk_norm);
   EXPECT_FALSE(experiment_with(kLlama).model.qk_norm);
+}
+
+/// What config.json lacks is as its class has it.
+TEST(ModelConfig, KeysThatAreMissingHaveTheDefaultsOfTheClass) {
+  const auto without = [](const std::string& type) {
+    return R"({"model_type": ")" + type + R"(", "num_hidden_layers": 1, "hidden_size": 64,
+        "num_attention_heads": 32, "vocab_size": 300, "intermediate_size": 8})";
+  };
+  EXPECT_EQ(experiment_with(without("llama")).model.kv_heads, 32);
+  EXPECT_EQ(experiment_with(without("llama")).model.norm_eps, 1e-6);
+  EXPECT_EQ(experiment_with(without("mistral")).model.kv_heads, 8);
+  EXPECT_EQ(experiment_with(without("mistral")).attention.window, 4096);
+  EXPECT_EQ(experiment_with(without("qwen2")).model.kv_heads, 32);
+  EXPECT_EQ(experiment_with(without("qwen3")).model.head_dim(), 128);
+}
+
+TEST(ModelConfig, ANegativeNumberOfLayersIsRefused) {
+  std::string mistral = llama_with("\"llama\"", "\"mistral\"");
+  mistral.replace(mistral.find("\"num_hidden_layers\": 2"), 22, "\"num_hidden_layers\": -1");
+  EXPECT_THAT(refusal(mistral), HasSubstr("model.layers: found -1"));
+}
+
+TEST(ModelConfig, TwoDifferentThetasAreRefused) {
+  std::string both = llama_with("rope_scaling\": {", "rope_parameters\": {\"rope_theta\": 5.0e5,");
+  EXPECT_EQ(experiment_with(both).model.rope.theta, 5e5);
+  both.replace(both.find("5.0e5"), 5, "6.0e5");
+  EXPECT_THAT(refusal(both), HasSubstr("rope_parameters.rope_theta: found 6.0e5; valid: 500000.0"));
 }
 
 /// Mistral 7B v0.1: a window of all layers, which the experiment may replace.

@@ -203,12 +203,33 @@ TEST(Safetensors, LeavesNothingUnlessFinished) {
     EXPECT_THROW(writer.write("c", std::as_bytes(std::span(values))), Error);
   }
   EXPECT_TRUE(fs::is_empty(folder.string()));
-  for (const char* taken : {"", ".partial"}) {
-    fs::create_directory(path + taken);
-    EXPECT_THROW(SafetensorsWriter(path, ElementType::float32, {{"a", {4}}}), Error) << taken;
-    EXPECT_TRUE(fs::exists(path + taken)) << "what was there is left alone";
-    fs::remove(path + taken);
+  fs::create_directory(path);
+  EXPECT_THROW(SafetensorsWriter(path, ElementType::float32, {{"a", {4}}}), Error);
+  EXPECT_TRUE(fs::exists(path)) << "what was there is left alone";
+}
+
+TEST(Safetensors, ALeftoverIsReplacedAndNothingElse) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "model", partial = path + ".partial";
+  const std::vector<float> values(4);
+  const auto write = [&] {
+    SafetensorsWriter writer(path, ElementType::float32, {{"a", {4}}});
+    writer.write("a", std::as_bytes(std::span(values)));
+    writer.finish();
+  };
+  fs::create_directory(partial);
+  write_file(partial + "/notes.txt", "mine");
+  EXPECT_THROW(write(), Error);
+  EXPECT_TRUE(fs::exists(partial + "/notes.txt"));
+  fs::rename(partial + "/notes.txt", partial + "/model-00001-of-00002.safetensors");
+  {
+    const Lock other(partial);
+    EXPECT_THROW(write(), Error) << "another process writes it";
   }
+  EXPECT_FALSE(fs::exists(path));
+  write();
+  EXPECT_EQ(SafetensorsFolder(path).names(), std::vector<std::string>{"a"});
+  EXPECT_FALSE(fs::exists(partial));
 }
 
 }  // namespace
