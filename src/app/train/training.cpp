@@ -82,6 +82,9 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
       spdlog::info("documents those of data.validation, which training does not see");
     }
     contents_ = file_contents(experiment_, *corpus_);
+    if (held_out) {  // no checkpoint knows these documents
+      std::erase_if(contents_, [](const auto& one) { return one.first.starts_with("data."); });
+    }
     if (evaluation_) {
       experiment_.run.steps = std::min(experiment_.run.steps, steps_of_pass(experiment_, *corpus_));
     }

@@ -75,7 +75,9 @@ def test_the_loss_is_that_of_evaluate(case, corpus, held_out, tmp_path):
         start = run.folder / f"checkpoints/step-{step + 1:08}.h5"
         ranks = harness.ranks_of(harness.merged(harness.DEFAULTS, changes))
         words_of_step = [*words, "--from", start, "--output", tmp_path / "evaluated"]
-        out = harness.run_well(ranks, words_of_step).out
+        result = harness.run_well(ranks, words_of_step)
+        assert "it holds" not in result.out + result.err, "other documents than those of training"
+        out = result.out
         loss = harness.json.loads(out[out.index("{") :])["loss"]
         assert abs(found[step] / loss - 1) <= 1e-12, (step, found[step], loss)
 
