@@ -44,6 +44,13 @@ fs::path cache_folder() {
   return home.empty() ? home : home / ".cache" / "cadenza";
 }
 
+/// Whether nobody else may write to a folder, which may not be there yet: its files are believed.
+bool is_own(const fs::path& folder) {
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) return errno == ENOENT;
+  return status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 /// Where the index of `file` is kept; empty where none is.
 std::string place_of(const TokenFile& file, Token end) {
   struct stat status {};
@@ -69,7 +76,8 @@ std::string place_of(const TokenFile& file, Token end) {
 /// The index at `place`, where it is whole and as long as the file.
 std::optional<MegatronIndex> open_kept(const std::string& place, const TokenFile& file) {
   std::error_code error;
-  if (place.empty() || !fs::is_regular_file(place, error)) return std::nullopt;
+  if (place.empty() || !is_own(fs::path(place).parent_path())) return std::nullopt;
+  if (!fs::is_regular_file(place, error)) return std::nullopt;
   try {
     MegatronIndex index(place);
     if (index.fills(file.size())) return index;
@@ -86,6 +94,7 @@ class Claim {
   Claim(const std::string& place, bool wait) : part_(place + ".part") {
     std::error_code error;
     fs::create_directories(fs::path(place).parent_path(), error);
+    if (!is_own(fs::path(place).parent_path())) return;
     descriptor_ = ::open(part_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     // Where nothing can be written or locked, everybody makes its own.
     busy_ = descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0 &&

@@ -76,6 +76,16 @@ class KeptIndex : public ::testing::Test {
 
 std::unique_ptr<TemporaryFolder> KeptIndex::corpus_;
 
+TEST_F(KeptIndex, AFolderThatOthersMayWriteToIsLeftAlone) {
+  fs::create_directory(cache_ / "documents");
+  fs::permissions(cache_ / "documents", fs::perms::all);
+  EXPECT_EQ(read("a.bin"), expected_);
+  EXPECT_TRUE(kept().empty());
+  fs::permissions(cache_ / "documents", fs::perms::owner_all);
+  EXPECT_EQ(read("a.bin"), expected_);
+  EXPECT_EQ(kept().size(), 1U);
+}
+
 TEST_F(KeptIndex, IsMadeOnce) {
   EXPECT_EQ(read("a.bin"), expected_);
   EXPECT_EQ(scans_, 1);
