@@ -14,7 +14,9 @@ function(cadenza_device_sources target)
     get_filename_component(source ${source} ABSOLUTE)
     file(RELATIVE_PATH source ${PROJECT_SOURCE_DIR} ${source})
     get_filename_component(folder ${source} DIRECTORY)
-    # Of app, two: one alone would be compiled last, beside an idle core.
+    # Of app, three: one alone would be compiled last, beside an idle core; and behind the sources of
+    # conversion, nvcc 13.0 takes a std::span for no range.
+    string(REGEX REPLACE "^src/app/convert$" "src/app_convert" folder ${folder})
     string(REGEX REPLACE "^src/app/(runtime|train)$" "src/app_train" folder ${folder})
     string(REGEX REPLACE "^(src/[^/]+)/.*" "\\1" folder ${folder})
     string(REGEX REPLACE "^kernels/(device|dispatch|identity|portable|separate|stream|tasks)$" "kernels" folder ${folder})

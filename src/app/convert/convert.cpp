@@ -9,6 +9,7 @@
 #include "app/commands.hpp"
 #include "app/convert/model_config.hpp"
 #include "app/planner/terminal.hpp"
+#include "app/runtime/machine.hpp"
 #include "app/train/checkpoints.hpp"
 #include "cadenza/base/text.hpp"
 #include "cadenza/config/load.hpp"
