@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cadenza import commands
-from cadenza.program import Parser, add_detail, ended
+from cadenza.program import Parser, add_detail, ended, whole_number
 from cadenza.version import VERSION
 
 _MOST_NUMBERS = 1 << 20  # of a list of ranks or steps
@@ -152,13 +152,6 @@ def _numbers(text: str) -> list[int]:
     return sorted(found)
 
 
-def _steps(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_STEPS:
-        raise argparse.ArgumentTypeError(f"found '{text}'; valid: an integer from 1 to "
-                                         f"{_MOST_STEPS}")
-    return int(text)
-
-
 def _percentage(text: str) -> float:
     """ "3%" as 0.03."""
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?%", text) or float(text[:-1]) > 100:
@@ -196,7 +189,7 @@ def _add_pictures(to: argparse._SubParsersAction) -> None:
                          epilog="example:\n  cadenza-analyze data inputs/quickstart.yaml",
                          formatter_class=argparse.RawDescriptionHelpFormatter)
     data.add_argument("experiment", type=Path, metavar="EXPERIMENT", help="its YAML file")
-    data.add_argument("--steps", type=_steps, default=16, metavar="N",
+    data.add_argument("--steps", type=whole_number(_MOST_STEPS), default=16, metavar="N",
                       help="how many steps to look at, from the first one on; default: 16")
     data.add_argument("--output", type=Path, metavar="FILE", help="also draw: .png, .svg or .pdf")
     data.add_argument("--json", action="store_true", help="print JSON instead of tables")

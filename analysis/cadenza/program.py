@@ -54,6 +54,17 @@ def _meant(word: str, known: Iterable[str]) -> str:
     return f": did you mean {near[0]}?" if near else ""
 
 
+def whole_number(most: int) -> Callable[[str], int]:
+    """What reads a whole number from 1 to `most`."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= most:
+            raise argparse.ArgumentTypeError(f"found '{text}'; valid: an integer from 1 to {most}")
+        return int(text)
+
+    return read
+
+
 def add_detail(to: argparse.ArgumentParser) -> None:
     """The options that every command has."""
     detail = to.add_mutually_exclusive_group()

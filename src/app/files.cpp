@@ -77,6 +77,12 @@ void require_folder(const std::string& path) {
 
 }  // namespace
 
+std::string plain_path(const std::string& path) {
+  std::filesystem::path plain = std::filesystem::path(path).lexically_normal();
+  if (!plain.has_filename()) plain = plain.parent_path();
+  return plain.string();
+}
+
 void require_output(const std::string& path, const char* command, bool force,
                     const std::function<bool()>& written_by) {
   require_folder(path);

@@ -16,6 +16,9 @@ namespace cadenza::app {
 config::FileContents file_contents(const config::Experiment& experiment,
                                    const data::Corpus& corpus);
 
+/// A path as it is usually written: "runs/a" for "runs/./a/".
+std::string plain_path(const std::string& path);
+
 // --- A file that a command writes at --output ---
 
 /// Requires that the output may be written, before a command spends minutes: a typing error must

@@ -120,6 +120,10 @@ std::string printable(std::string_view text) {
   return line;
 }
 
+std::string printable(std::string_view text, std::size_t most) {
+  return printable(text.substr(0, most)) + (text.size() > most ? "..." : "");
+}
+
 bool is_plain(std::string_view text) {
   while (!text.empty()) {
     const bool space = text.front() == '\n' || text.front() == '\t';

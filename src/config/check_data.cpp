@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "cadenza/config/limits.hpp"

@@ -54,8 +54,7 @@ bool gives(const Value& root, const std::string& path) {
 
 std::string one_line(const std::string& text) {
   constexpr std::size_t kLongest = 120;
-  const std::string line = printable(text.substr(0, kLongest));
-  return text.size() > kLongest ? line + "..." : line;
+  return printable(text, kLongest);
 }
 
 bool names_folder(const std::string& name) {

@@ -268,13 +268,10 @@ void require_others(const config::Data& data) {
 }  // namespace
 
 std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
-                                    std::uint64_t seed, const ScanProgress& progress) {
-  return open_part(data, vocab, seed, Part::training, progress);
-}
-
-std::unique_ptr<Corpus> open_validation(const config::Data& data, std::int64_t vocab,
-                                        std::uint64_t seed, const ScanProgress& progress) {
-  if (config::held_out_share(data)) return open_part(data, vocab, seed, Part::validation, progress);
+                                    std::uint64_t seed, const ScanProgress& progress, Part part) {
+  if (part == Part::training || config::held_out_share(data)) {
+    return open_part(data, vocab, seed, part, progress);
+  }
   require_others(data);
   config::Data files = data;
   files.path = std::exchange(files.validation, {});

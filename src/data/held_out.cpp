@@ -16,8 +16,7 @@ namespace {
 constexpr std::uint64_t kHeldOut = Hasher().add("data.validation").value();
 
 bool is_held_out(std::int64_t document, double share) {
-  const std::uint64_t bits = random_bits(0, kHeldOut, static_cast<std::uint64_t>(document));
-  return static_cast<double>(bits >> 11) * 0x1p-53 < share;
+  return random_uniform(0, kHeldOut, static_cast<std::uint64_t>(document)) < share;
 }
 
 }  // namespace

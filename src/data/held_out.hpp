@@ -11,8 +11,6 @@
 
 namespace cadenza::data {
 
-enum class Part { training, validation };
-
 /// One part of the documents of a corpus, in their order. Which documents are held out depends on
 /// their number in the corpus and the share alone: neither on the seed nor on the run.
 class PartCorpus : public Corpus {

@@ -147,8 +147,8 @@ constexpr std::int64_t kVerifiedAtOnce = 1 << 24;  // elements
 
 /// Shortens a file's text for a message.
 std::string shown(const std::string& text) {
-  constexpr std::size_t longest = 64;
-  return printable(text.substr(0, longest)) + (text.size() > longest ? "..." : "");
+  constexpr std::size_t kLongest = 64;
+  return printable(text, kLongest);
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ constexpr std::array<TypeWord, 4> kTypes = {{{"F64", ElementType::float64, 8},
 
 /// A text of a file, shortened for a message.
 std::string shown(std::string_view text) {
-  constexpr std::size_t kMost = 64;
-  return printable(text.substr(0, kMost)) + (text.size() > kMost ? "..." : "");
+  constexpr std::size_t kLongest = 64;
+  return printable(text, kLongest);
 }
 
 /// Parses an object of objects of lists, which no name appears in twice.

@@ -52,13 +52,13 @@ def parameters():
     }
 
 
-def write_safetensors(path, tensors):
-    """By name, arrays, as float32."""
+def write_safetensors(path, tensors, kind="F32"):
+    """By name, arrays, as elements of F32 or F16."""
     header, data = {}, b""
     for name, values in tensors.items():
-        part = values.astype("<f4").tobytes()
+        part = values.astype({"F32": "<f4", "F16": "<f2"}[kind]).tobytes()
         header[name] = {
-            "dtype": "F32",
+            "dtype": kind,
             "shape": list(values.shape),
             "data_offsets": [len(data), len(data) + len(part)],
         }

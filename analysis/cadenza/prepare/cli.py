@@ -10,7 +10,7 @@ from pathlib import Path
 from cadenza import log
 from cadenza.prepare.prepare import prepare
 from cadenza.processes import processors
-from cadenza.program import Parser, add_detail, ended
+from cadenza.program import Parser, add_detail, ended, whole_number
 from cadenza.version import VERSION
 
 _MOST_WORKERS = 1024
@@ -37,18 +37,12 @@ def _parser() -> Parser:
                              "began")
     parser.add_argument("--column", default="text", metavar="NAME",
                         help="of JSON Lines and parquet: what has the text; default: text")
-    parser.add_argument("--workers", type=_workers, default=processors(), metavar="N",
+    parser.add_argument("--workers", type=whole_number(_MOST_WORKERS),
+                        default=processors(), metavar="N",
                         help="processes that encode; default: one for each processor")
     parser.add_argument("--version", action="version", version=f"cadenza-prepare {VERSION}")
     add_detail(parser)
     return parser
-
-
-def _workers(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= _MOST_WORKERS:
-        raise argparse.ArgumentTypeError(f"found '{text}'; valid: an integer from 1 to "
-                                         f"{_MOST_WORKERS}")
-    return int(text)
 
 
 def _run(arguments: argparse.Namespace) -> None:

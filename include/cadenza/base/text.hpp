@@ -16,6 +16,9 @@ namespace cadenza {
 /// \xNN.
 std::string printable(std::string_view text);
 
+/// The same of at most `most` bytes, with an ellipsis where there are more.
+std::string printable(std::string_view text, std::size_t most);
+
 /// Whether `text` is UTF-8 without control characters other than line ends and tabs.
 bool is_plain(std::string_view text);
 

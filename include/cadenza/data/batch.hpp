@@ -58,9 +58,8 @@ struct DealOptions;
 ///   microbatch can have one. A step continues reading where the last one stopped, and reads
 ///   batch.tokens less those carried to it.
 /// - `best_fit`: cuts no document. Microbatches have at most batch.microbatch tokens; documents,
-/// the
-///   longest of the step first, go to the fullest microbatch that has room, and what room is left
-///   is given to documents of the next step.
+///   the longest of the step first, go to the fullest microbatch that has room, and what room is
+///   left is given to documents of the next step.
 class Packer {
  public:
   /// Uses `data`, `batch`, `seed` and, for the break-even, `model`. Copies the lengths, so `corpus`

@@ -48,17 +48,16 @@ class Corpus {
 /// how many are to be.
 using ScanProgress = std::function<void(std::int64_t done, std::int64_t all)>;
 
-/// Opens the documents that data.validation holds out or names.
-/// @throws as open_corpus()
-std::unique_ptr<Corpus> open_validation(const config::Data& data, std::int64_t vocab,
-                                        std::uint64_t seed, const ScanProgress& progress = {});
+/// What documents are for: those that `data` names, without what data.validation holds out of them,
+/// or those that data.validation holds out or names.
+enum class Part { training, validation };
 
-/// Opens the corpus that `data` names, without what data.validation holds out of it. `vocab` bounds
-/// its tokens.
+/// Opens a part of the corpus that `data` names. `vocab` bounds its tokens.
 /// @throws Error(data): missing or empty corpus, size not a multiple of the token size,
 ///         token outside the vocabulary (names file and position), malformed .npy;
 ///         Error(usage): text with a vocabulary smaller than kByteVocabulary.
 std::unique_ptr<Corpus> open_corpus(const config::Data& data, std::int64_t vocab,
-                                    std::uint64_t seed, const ScanProgress& progress = {});
+                                    std::uint64_t seed, const ScanProgress& progress = {},
+                                    Part part = Part::training);
 
 }  // namespace cadenza::data

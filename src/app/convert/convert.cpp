@@ -8,6 +8,7 @@
 
 #include "app/commands.hpp"
 #include "app/convert/model_config.hpp"
+#include "app/files.hpp"
 #include "app/planner/terminal.hpp"
 #include "app/runtime/machine.hpp"
 #include "app/train/checkpoints.hpp"
@@ -158,9 +159,7 @@ void to_checkpoint(const CommandLine& line) {
 
 void convert(const CommandLine& given) {
   CommandLine line = given;
-  fs::path output = fs::path(line.output).lexically_normal();
-  if (!output.has_filename()) output = output.parent_path();  // "models/a/"
-  line.output = output.string();
+  line.output = plain_path(line.output);
   if (storage::SafetensorsFolder::is_at(line.input)) {
     to_checkpoint(line);
   } else {

@@ -83,15 +83,10 @@ std::int64_t longest_context(const config::Experiment& e) {
 }
 
 /// Says which layers have the window, as the class says it. @return whether it can
-bool add_windows(const config::Experiment& e, Windows windows, std::string_view type, Json& json) {
-  const bool of_qwen = type == "qwen2" || type == "qwen3";
-  const bool can = of_qwen || (type == "mistral" && windows != Windows::some);
-  if (windows == Windows::none || !can) {
-    if (type == "mistral") json["sliding_window"] = nullptr;
-    return windows == Windows::none;
-  }
+bool add_windows(const config::Experiment& e, std::string_view type, Json& json) {
+  if (type == "llama") return false;
   json["sliding_window"] = e.attention.window;
-  if (!of_qwen) return true;
+  if (type == "mistral") return true;  // of all layers: see class_of()
   json["use_sliding_window"] = true;
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < e.model.layers; ++layer) {
@@ -129,9 +124,9 @@ ModelConfig model_config_of(const config::Experiment& e) {
   if (e.data.document_end >= 0) json["eos_token_id"] = e.data.document_end;
   if (of.type == "llama") json["mlp_bias"] = false;
   if (of.type == "llama" || of.type == "qwen3") json["attention_bias"] = false;
-  const bool said = add_windows(e, windows, of.type, json) &&
-                    (e.attention.kind == AttentionKind::full || windows != Windows::none ||
-                     e.attention.full_layers({0, m.layers}) == m.layers);
+  const bool is_full =
+      e.attention.kind == AttentionKind::full || e.attention.full_layers({0, m.layers}) == m.layers;
+  const bool said = is_full || (windows != Windows::none && add_windows(e, of.type, json));
   ModelConfig made{std::string(of.type), json.dump(2) + "\n", ""};
   if (!said) {
     made.warning = fmt::format(

@@ -8,14 +8,14 @@
 namespace cadenza::app {
 
 std::unique_ptr<data::Corpus> open_corpus(const config::Experiment& experiment, bool speaks,
-                                          Purpose purpose) {
+                                          data::Part part) {
   std::optional<Progress> progress;
-  const auto open = purpose == Purpose::training ? data::open_corpus : data::open_validation;
-  auto corpus = open(experiment.data, experiment.model.vocab, experiment.seed,
-                     [&](std::int64_t done, std::int64_t all) {
-                       if (!progress) progress.emplace(speaks, all, "file", 0, stderr);
-                       if (done > 0) progress->show(done, "scanned for documents, once");
-                     });
+  const auto show = [&](std::int64_t done, std::int64_t all) {
+    if (!progress) progress.emplace(speaks, all, "file", 0, stderr);
+    if (done > 0) progress->show(done, "scanned for documents, once");
+  };
+  auto corpus =
+      data::open_corpus(experiment.data, experiment.model.vocab, experiment.seed, show, part);
   if (progress) progress->finish();
   return corpus;
 }

@@ -9,12 +9,9 @@
 
 namespace cadenza::app {
 
-/// The corpus of training, or of validation.
-enum class Purpose { training, validation };
-
 /// @param speaks  whether this process prints for the user; on standard error
 /// @throws Error  as data::open_corpus does
 std::unique_ptr<data::Corpus> open_corpus(const config::Experiment& experiment, bool speaks,
-                                          Purpose purpose = Purpose::training);
+                                          data::Part part = data::Part::training);
 
 }  // namespace cadenza::app

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "app/files.hpp"
 #include "app/run_folder.hpp"
 #include "cadenza/base/error.hpp"
 #include "cadenza/model/checkpoint.hpp"
@@ -66,8 +67,7 @@ std::vector<std::string> newest_first(const std::vector<std::string>& runs) {
 }  // namespace
 
 std::vector<FoundCheckpoint> found_checkpoints(const std::string& folder) {
-  fs::path path = fs::path(folder).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();  // "runs/a/"
+  const fs::path path = plain_path(folder);
   std::vector<std::string> runs = numbered(path, kAttempt);
   runs.insert(runs.begin(), path.string());
   std::vector<FoundCheckpoint> found;

@@ -77,7 +77,7 @@ Training<Real>::Training(comm::Communicator& world, config::Experiment experimen
   collectively(world_, [&] {
     const bool held_out = evaluation_ != nullptr && !experiment_.data.validation.empty();
     corpus_ = open_corpus(experiment_, world_.rank() == 0,
-                          held_out ? Purpose::validation : Purpose::training);
+                          held_out ? data::Part::validation : data::Part::training);
     if (held_out && world_.rank() == 0) {
       spdlog::info("documents those of data.validation, which training does not see");
     }
@@ -222,11 +222,7 @@ program::StepPlan Training<Real>::take_plan(Planned& planned) {
   program::StepPlan plan;
   collectively(world_, [&] {
     plan = planned.get();
-    if (memory_limit_.bytes == 0) return;
-    const program::StepShape step_shape(experiment_);
-    exec::require_memory(
-        memory_limit_, world_.rank(),
-        exec::estimate_memory(experiment_, step_shape, plan.program, plan.tick_plans));
+    exec::require_memory(memory_limit_, world_.rank(), experiment_, plan);
   });
   return plan;
 }

@@ -17,7 +17,7 @@ Validation::Validation(const config::Experiment& training, const config::Machine
       experiment_(scoring(training)),
       machine_(machine),
       memory_limit_(memory_limit),
-      corpus_(open_corpus(training, speaks, Purpose::validation)),
+      corpus_(open_corpus(training, speaks, data::Part::validation)),
       packer_(*corpus_, experiment_),
       steps_(steps_of_pass(experiment_, *corpus_)) {
   const std::int64_t most = training.run.validate.steps;
@@ -35,10 +35,7 @@ program::StepPlan Validation::plan(comm::Communicator& world, std::int64_t step,
   collectively(world, [&] {
     plan = program::plan_step(experiment_, packer_, world.rank(), step, machine_, estimate);
     plan.corpus = corpus_.get();
-    if (memory_limit_.bytes == 0) return;
-    exec::require_memory(memory_limit_, world.rank(),
-                         exec::estimate_memory(training_, program::StepShape(training_),
-                                               plan.program, plan.tick_plans));
+    exec::require_memory(memory_limit_, world.rank(), training_, plan);
   });
   return plan;
 }

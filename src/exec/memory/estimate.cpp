@@ -424,4 +424,12 @@ void require_memory(const MemoryLimit& limit, Rank rank, const MemoryEstimate& m
        memory.total());
 }
 
+void require_memory(const MemoryLimit& limit, Rank rank, const config::Experiment& experiment,
+                    const program::StepPlan& plan) {
+  if (limit.bytes == 0) return;
+  require_memory(
+      limit, rank,
+      estimate_memory(experiment, program::StepShape(experiment), plan.program, plan.tick_plans));
+}
+
 }  // namespace cadenza::exec

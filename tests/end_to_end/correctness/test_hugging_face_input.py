@@ -246,14 +246,8 @@ def test_all_finite_float16_are_read(tmp_path):
     values = finite.view(np.float16).reshape(-1, 16)
     vocabulary = len(values)
     config(vocab_size=vocabulary)(model)
-    header, data = {}, b""
-    for name, old in tensors.items():
-        new = values if name in (EMBEDDING, "lm_head.weight") else old.astype("<f2")
-        end = len(data) + new.nbytes
-        header[name] = {"dtype": "F16", "shape": list(new.shape), "data_offsets": [len(data), end]}
-        data += new.tobytes()
-    text = json.dumps(header).encode()
-    (model / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    tensors |= {EMBEDDING: values, "lm_head.weight": values}
+    write_safetensors(model / "model.safetensors", tensors, "F16")
     harness.run_well(1, ["convert", model, "--output", tmp_path / "a.h5"])
     found = harness.read_checkpoint(tmp_path / "a.h5")
     assert np.array_equal(found[EMBEDDING], values.astype(np.float64))

@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +70,31 @@ inline std::vector<std::vector<Token>> documents(const Corpus& corpus) {
   std::vector<std::vector<Token>> all;
   for (std::size_t i = 0; i < corpus.lengths().size(); ++i) {
     all.push_back(document(corpus, static_cast<std::int64_t>(i)));
+  }
+  return all;
+}
+
+/// By microbatch, the lengths of its documents.
+inline std::vector<std::vector<std::int64_t>> lengths(const Batch& batch) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const Microbatch& microbatch : batch.microbatches) {
+    all.emplace_back();
+    for (const BatchDocument& document : microbatch.documents) {
+      all.back().push_back(document.length());
+    }
+  }
+  return all;
+}
+
+/// Lengths as in texts: lognormal with median `longest` / `fraction`, at most `longest`.
+inline std::vector<std::int64_t> long_tailed(std::uint32_t seed, std::size_t count,
+                                             std::int64_t longest, double fraction, double sigma) {
+  std::mt19937 random(seed);
+  std::lognormal_distribution<double> draw(std::log(static_cast<double>(longest) / fraction),
+                                           sigma);
+  std::vector<std::int64_t> all(count);
+  for (auto& length : all) {
+    length = std::clamp<std::int64_t>(static_cast<std::int64_t>(draw(random)), 1, longest);
   }
   return all;
 }

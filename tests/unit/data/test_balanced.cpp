@@ -38,17 +38,6 @@ Packer packer(const Corpus& corpus, const Options& options, bool shuffle = false
   return Packer(corpus, experiment);
 }
 
-std::vector<Lengths> lengths(const Batch& batch) {
-  std::vector<Lengths> all;
-  for (const Microbatch& microbatch : batch.microbatches) {
-    all.emplace_back();
-    for (const BatchDocument& document : microbatch.documents) {
-      all.back().push_back(document.length());
-    }
-  }
-  return all;
-}
-
 double cost(const Microbatch& microbatch, double break_even) {
   double total = 0;
   for (const BatchDocument& document : microbatch.documents) {
@@ -70,13 +59,7 @@ double imbalance(const Batch& batch, double break_even) {
 }
 
 Lengths long_tailed(std::uint32_t seed, std::size_t count, std::int64_t longest) {
-  std::mt19937 random(seed);
-  std::lognormal_distribution<double> draw(std::log(static_cast<double>(longest) / 20), 1.4);
-  Lengths all(count);
-  for (auto& length : all) {
-    length = std::clamp<std::int64_t>(static_cast<std::int64_t>(draw(random)), 1, longest);
-  }
-  return all;
+  return data::long_tailed(seed, count, longest, 20, 1.4);
 }
 
 // By hand, break-even 10: costs of 8, 5, 4, 3, 2, 2 are 14.4, 7.5, 5.6, 3.9, 2.4, 2.4.

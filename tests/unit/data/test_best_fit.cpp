@@ -25,26 +25,8 @@ Packer packer(const Corpus& corpus, std::int64_t tokens, std::int64_t microbatch
   return Packer(corpus, experiment);
 }
 
-std::vector<Lengths> lengths(const Batch& batch) {
-  std::vector<Lengths> all;
-  for (const Microbatch& microbatch : batch.microbatches) {
-    all.emplace_back();
-    for (const BatchDocument& document : microbatch.documents) {
-      all.back().push_back(document.length());
-    }
-  }
-  return all;
-}
-
-/// Of lengths as in texts, most far shorter than the longest.
 Lengths long_tailed(std::uint32_t seed, std::size_t count, std::int64_t longest) {
-  std::mt19937 random(seed);
-  std::lognormal_distribution<double> draw(std::log(static_cast<double>(longest) / 8), 1.2);
-  Lengths all(count);
-  for (auto& length : all) {
-    length = std::clamp<std::int64_t>(static_cast<std::int64_t>(draw(random)), 1, longest);
-  }
-  return all;
+  return data::long_tailed(seed, count, longest, 8, 1.2);
 }
 
 TEST(BestFit, TheLongestComeFirstAndTheFullestTakes) {

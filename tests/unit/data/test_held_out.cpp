@@ -51,7 +51,8 @@ TEST(HeldOut, PiecesOfADocumentStayTogether) {
   data.lengths.median = 10;
   data.max_document = 4;
   data.validation = {"0.2"};
-  for (const auto& corpus : {open_corpus(data, 50, 1), open_validation(data, 50, 1)}) {
+  for (const auto& corpus :
+       {open_corpus(data, 50, 1), open_corpus(data, 50, 1, {}, Part::validation)}) {
     const auto lengths = corpus->lengths();
     ASSERT_EQ(lengths.size() % 3, 0U);
     for (std::size_t i = 0; i < lengths.size(); ++i) EXPECT_EQ(lengths[i], i % 3 == 2 ? 2 : 4);

@@ -15,6 +15,7 @@
 #include "cadenza/base/error.hpp"
 #include "cadenza/config/load.hpp"
 #include "cadenza/storage/hdf5.hpp"
+#include "unit/error_of.hpp"
 #include "unit/model/saved.hpp"
 #include "unit/sanitized.hpp"
 #include "unit/storage/child.hpp"
@@ -22,6 +23,7 @@
 namespace cadenza::model {
 namespace {
 
+using cadenza::test::error_of;
 using cadenza::test::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -32,18 +34,6 @@ config::Model divisible_model() {
   model.layers = 4;
   model.ffn = 12;
   return model;
-}
-
-/// The message of the Error(data) that `work` throws; fails the test if there is none.
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
 }
 
 std::string refusal(const std::string& path, const config::Model& model) {

@@ -9,27 +9,16 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/hdf5.hpp"
+#include "unit/error_of.hpp"
 #include "unit/storage/child.hpp"
 
 namespace cadenza::storage {
 namespace {
 
+using test::error_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-/// The message of the Error(data) that `work` throws; fails the test if there is none.
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data);
-    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
 
 template <typename T>
 class FileRoundTrip : public ::testing::Test {};

@@ -12,6 +12,7 @@
 
 #include "cadenza/base/error.hpp"
 #include "cadenza/storage/safetensors.hpp"
+#include "unit/error_of.hpp"
 #include "unit/storage/child.hpp"
 
 namespace cadenza::storage {
@@ -19,19 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
-/// The message of the Error(data) that opening the folder throws; fails the test if there is none.
+/// What opening the folder says.
 std::string error_of(const std::string& folder) {
-  try {
-    const SafetensorsFolder opened(folder);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data);
-    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
+  return test::error_of([&] { const SafetensorsFolder opened(folder); });
 }
 
 void write_file(const std::string& path, const std::string& bytes) {

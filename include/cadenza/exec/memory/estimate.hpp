@@ -15,6 +15,7 @@
 #include "cadenza/model/shape/parameter_table.hpp"
 #include "cadenza/model/shape/part.hpp"
 #include "cadenza/program/program.hpp"
+#include "cadenza/program/step_plan.hpp"
 
 namespace cadenza::exec {
 
@@ -113,5 +114,8 @@ MemoryLimit memory_limit(const config::Run& run, const MemoryLimit& device);
 
 /// @throws Error(usage) if a rank needs more than the limit; the message says what would help
 void require_memory(const MemoryLimit& limit, Rank rank, const MemoryEstimate& memory);
+/// The same of a step's plan, where there is a limit.
+void require_memory(const MemoryLimit& limit, Rank rank, const config::Experiment& experiment,
+                    const program::StepPlan& plan);
 
 }  // namespace cadenza::exec
