@@ -73,10 +73,9 @@ class Source:
 
     name: str  # as --from takes it
     what: str  # for a person
-    claims: Callable[[Path], bool]  # whether a file is of this kind, by its name and first bytes
-    read: Callable[[Path], list[RankTrace]]  # a DataError where the file is none of this kind
-    # A source whose ranks can be known only together says here which files are read at once.
-    parts: Callable[[list[Path]], list[Path]] = staticmethod(lambda paths: paths)
+    # Whether a file, or a folder that is one export, is of this kind: by its name and first bytes.
+    claims: Callable[[Path], bool]
+    read: Callable[[Path], list[RankTrace]]  # of one that it claims; DataError: it is damaged
 
 
 def frame(columns: dict[str, object], rows: int) -> pd.DataFrame:
