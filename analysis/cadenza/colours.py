@@ -18,6 +18,7 @@ PART_NAMES = {
     "pipeline_bubble": "pipeline bubble",
     "tensor_parallel_wait": "tensor-parallel wait",
     "data_parallel_wait": "data-parallel wait",
+    "host_gap": "host gap",
     "other": "other",
 }
 PART_COLOURS = {
@@ -31,6 +32,7 @@ PART_COLOURS = {
     "pipeline_bubble": "#6c4b94",
     "tensor_parallel_wait": "#944304",
     "data_parallel_wait": "#c78853",
+    "host_gap": "#442200",
     "other": "#97a8ab",
 }
 # Messages under way, by categories of events.

@@ -27,7 +27,7 @@ from cadenza.time.imbalance import (
 from cadenza.links.times import group_times, pair_times
 from cadenza.links.what_if import with_usual_links
 from cadenza.links.slow import SlowLink, slow_links
-from cadenza.graph.loads import operation_loads, operation_times
+from cadenza.graph.loads import host_gaps, operation_loads, operation_times
 from cadenza.log import LOG
 from cadenza.time.parts import rank_totals, step_times, time_parts
 from cadenza.graph.pauses import pauses, stood_between_steps
@@ -328,8 +328,9 @@ class Study:
     @property
     def goodput(self) -> float:
         """Tokens of the steady steps per second of wall clock."""
-        tokens = self.steady(self.steps).groupby("step")["tokens"].max().sum()
-        return float(tokens / self.wall_seconds) if self.wall_seconds > 0 else float("nan")
+        tokens = self.steady(self.steps).groupby("step")["tokens"].max()
+        known = self.wall_seconds > 0 and bool((tokens >= 0).all())
+        return float(tokens.sum() / self.wall_seconds) if known else float("nan")
 
     @property
     def bubbles(self) -> pd.DataFrame:
@@ -512,7 +513,8 @@ class Study:
         of_ranks = cells(np.sort(self.ranks["rank"].to_numpy()), times.index.to_numpy(), loads,
                          paused, self._machine_seconds)
         return troubles.Facts(of_ranks, loads, paused, self.steady(self.steps), times, self.ranks,
-                              self.slow_links, self.pair_times)
+                              self.slow_links, self.pair_times,
+                              self.steady(self._frame("host_gaps")))
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
@@ -585,6 +587,7 @@ _OF_EVENTS = {
         columns=checks.FIELDS),
     "outside": lambda s, e: outside_steps(e, s._steps_of(e)),
     "loads": lambda s, e: operation_loads(e, s.ranks),
+    "host_gaps": lambda s, e: host_gaps(e),
     "operation_times": lambda s, e: operation_times(e),
     "attention_tasks": lambda s, e: attention_tasks(e, s.ranks),
     "attention_passes": lambda s, e: pass_imbalance(stage_work(e, s._pipelines), s._pipelines),

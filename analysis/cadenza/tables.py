@@ -23,7 +23,8 @@ PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "compute_other": "other cmp", "optimizer": "optim.", "no_core": "no core",
                 "communication": "comm.", "attention_wait": "attn wait",
                 "pipeline_bubble": "bubble", "tensor_parallel_wait": "tp wait",
-                "data_parallel_wait": "dp wait", "other": "other"}
+                "data_parallel_wait": "dp wait", "host_gap": "host gap",
+                "other": "other"}
 _TEXT_WIDTH = 28  # least width of a column of text, which wraps
 _NOTHING = 1e-12  # of any unit: what is less is left over from rounding
 _WHICH = ("rank", "step", "layer", "microbatch")  # numbers of things; -1: none of them

@@ -45,11 +45,11 @@ HAND = {
     0: {"compute_attention": 30, "compute_dense": 30, "compute_other": 5, "optimizer": 6,
         "no_core": 0, "communication": 10, "attention_wait": 0, "pipeline_bubble": 0,
         "tensor_parallel_wait": 0, "data_parallel_wait": 10,
-        "other": 9},
+        "host_gap": 0, "other": 9},
     1: {"compute_attention": 10, "compute_dense": 20, "compute_other": 0, "optimizer": 6,
         "no_core": 0, "communication": 10, "attention_wait": 20, "pipeline_bubble": 0,
         "tensor_parallel_wait": 0, "data_parallel_wait": 0,
-        "other": 34},
+        "host_gap": 0, "other": 34},
 }
 
 

@@ -101,7 +101,8 @@ def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0, still=None
     loads = pd.DataFrame(rows)
     of_ranks = cells(np.arange(len(ranks)), np.arange(steps), loads, paused, given)
     seconds = pd.Series(10.0, index=pd.RangeIndex(steps, name="step"))
-    return Facts(of_ranks, loads, paused, windows, seconds, ranks, [], pd.DataFrame())
+    gaps = pd.DataFrame(columns=["step", "phase", "rank", "name", "seconds"])
+    return Facts(of_ranks, loads, paused, windows, seconds, ranks, [], pd.DataFrame(), gaps)
 
 
 def named(of):

@@ -18,8 +18,8 @@ from cadenza.links.slow import SlowLink
 from cadenza.links.what_if import Earlier
 from cadenza.read.machine import Machine
 
-SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK = (
-    "slow", "no core", "paused", "work", "input", "late start", "link")
+SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK, HOST = (
+    "slow", "no core", "paused", "work", "input", "late start", "link", "host gap")
 BETWEEN = "between steps"  # a phase
 
 
@@ -29,8 +29,8 @@ class Trouble:
 
     `excess` is by (rank, step): of `slow` and `no core` the share of their computing time in
     `phases` that is too much, of `work` the share that is for work beyond that of its peers; of
-    `late start` and `input` seconds; of pauses it is not looked at, the trace knows them. `links`
-    between two adapters are both's: they are repaired once both adapters are.
+    `late start`, `input` and `host gap` seconds; of pauses it is not looked at, the trace knows
+    them. `links` between two adapters are both's: they are repaired once both adapters are.
     """
 
     cause: str
@@ -42,6 +42,7 @@ class Trouble:
     links: tuple[SlowLink, ...] = ()
     ends: tuple[str, ...] = ()  # of an adapter: whether it is slow as it sends, receives, or both
     share: float = 1.0  # of its usual rate, what an adapter reaches
+    name: str = ""  # of a host gap: what filled it, where the trace says so
     # By (rank, step), of `slow`: the share of the computing time with a core, which `excess` is of.
     with_core: dict[tuple[int, int], float] = field(default_factory=dict)
 
@@ -112,6 +113,11 @@ def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:
         reads = lanes.where("category", "data")
         count = np.bincount(lanes.rank[reads], minlength=len(lanes.ranks))
         return np.where(reads, excess * 1e9 / np.maximum(count, 1)[lanes.rank], 0.0)
+    if trouble.cause == HOST:
+        gaps = lanes.where("category", "host", "checkpoint") & _of(graph, trouble.phases)
+        took = np.where(gaps, graph.own, 0.0)
+        whole = np.bincount(lanes.rank, took, minlength=len(lanes.ranks))[lanes.rank]
+        return took * np.minimum(excess * 1e9 / np.where(whole > 0, whole, 1.0), 1.0)
     computes = lanes.where("category", *COMPUTE) & _of(graph, trouble.phases)
     return np.where(computes, (graph.own - graph.pause) * excess, 0.0)
 

@@ -12,7 +12,7 @@ import pandas as pd
 from cadenza.causes.adapters import ranks_of_hosts
 from cadenza.causes.patterns import IN_TURN, ONCE, PERIODIC, RISING, STEADY
 from cadenza.causes.repair import (
-    BETWEEN, INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble,
+    BETWEEN, HOST, INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble,
 )
 from cadenza.words import gpu, ranks_of, seconds, share
 
@@ -133,6 +133,7 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
     said = {
         SLOW: lambda v: f"{1 - v:.2f}", NO_CORE: share, PAUSED: seconds,
         WORK: lambda v: f"{1 / (1 - v):.2f}", INPUT: seconds, LATE_START: seconds,
+        HOST: seconds,
     }
     much = _of_members(one, said[one.cause])
     return f"{they} {verb} " + {
@@ -142,7 +143,16 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
         WORK: f"{much} x their peers' work",
         INPUT: f"documents for {much} longer than is usual",
         LATE_START: f"{much} after the others",
+        HOST: _of_gap(one, much, row["kind"] == "all"),
     }[one.cause]
+
+
+def _of_gap(one: Trouble, much: str, all_: bool) -> str:
+    longer = "" if all_ else " longer than the others"
+    if one.name:
+        return f"nothing to run for {much}{longer}, for {one.name}"
+    return (f"nothing to run for {much}{longer}: the process launched it too late, or was at "
+            "something that the trace does not record")
 
 
 def _of_members(one: Trouble, said: Callable[[float], str]) -> str:

@@ -94,7 +94,8 @@ def _fair(
     Operations that have FLOPs (or bytes) are compared by their time for each with all ranks that do
     the same, of whatever stage; others by their time with peers of the same role and stage. What a
     rank alone does is taken to be as slow as what else it does in the phase, or in the step; where
-    that is nothing, its own fast steps are usual.
+    that is nothing, its own fast steps are usual. So is core attention whose work is not known: its
+    documents may be longer than others'.
 
     @param cell, of_phase  number of each row's rank and step, and of its rank, step and phase
     """
@@ -105,7 +106,8 @@ def _fair(
     pace = pd.Series(run / amount)
     operation = pd.Series(operation.to_numpy())
     ranks = pd.Series(rows["rank"].to_numpy()).groupby(operation).transform("nunique")
-    several = (ranks > 1).to_numpy()
+    unknown = (rows["category"] == "compute_attention") & (rows["flops"] <= 0)
+    several = ((ranks > 1) & ~unknown.to_numpy()).to_numpy()
     compared = several | ~np.isin(cell, cell[several])
     first = amount * pace.groupby(operation).transform(lambda v: v.quantile(_FAST)).to_numpy()
 

@@ -15,11 +15,12 @@ from cadenza.causes.patterns import (
     IN_TURN, INTERMITTENT, NOTICED, ONCE, PERIODIC, STEADY, patterns, trend_of,
 )
 from cadenza.causes.repair import (
-    BETWEEN, INPUT, LATE_START, NO_CORE, PAUSED, SLOW, WORK, Trouble,
+    BETWEEN, HOST, INPUT, LATE_START, NO_CORE, PAUSED, SLOW, WORK, Trouble,
 )
 from cadenza.causes.slowness import Cells, log_ratio
 from cadenza.graph.loads import PHASES_OF_WORK
 from cadenza.links.slow import SlowLink
+from cadenza.read.schema import HOST_GAP
 from cadenza.words import on_host
 
 _LEAST = 0.002  # of a step: what takes less is not looked at
@@ -35,6 +36,7 @@ _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
 _SAME_PHASES = 0.15  # of a rank's computing time, what phases may take that two ranks have not both
 _UNEQUAL = 2.0  # times slower than another: a fault of its own
 MAIN = 0.9  # of what is lost: where so much is in one phase, it is of that phase
+_HOST_BOUND = 0.05  # of a step, for which all ranks have nothing to run: worth a word
 _STAND_STILL = 0.03  # of its computing time, what a rank has no core for
 _FURTHER = 0.25  # of the largest lack of a core of a rank, what is more than its variation
 _COLD = 0.3  # of the time without a core, by how much a rank may then be slower
@@ -54,17 +56,18 @@ class Facts:
     ranks: pd.DataFrame  # Run.ranks()
     links: list[SlowLink]
     pairs: pd.DataFrame  # times.pair_times()
+    gaps: pd.DataFrame  # loads.host_gaps()
 
 
 def find(facts: Facts) -> list[Trouble]:
     """Of every cause; one cause at one time is one trouble, however many ranks have it."""
     found = []
     for each in (_slow(facts), _without_core(facts), _paused(facts), _late_input(facts),
-                 _late_start(facts), _more_work(facts)):
+                 _host_gaps(facts), _late_start(facts), _more_work(facts)):
         found += _in_turn(_together(facts, list(each)))
     links = slow_links(facts.links, facts.ranks, facts.pairs, facts.cells.given,
                        _numbers(facts.cells.steps)) if facts.links else []
-    return [*found, *_all_without_core(facts), *links]
+    return [*found, *_all_without_core(facts), *_all_of_host(facts), *links]
 
 
 def _slow(facts: Facts) -> Iterable[Trouble]:
@@ -192,14 +195,74 @@ def _late_input(facts: Facts) -> Iterable[Trouble]:
     yield from _seconds(INPUT, facts, late, ("forward",))
 
 
+def _host_gaps(facts: Facts) -> Iterable[Trouble]:
+    """Ranks that have nothing to run for longer than the others."""
+    seconds = _by_rank_and_step(facts, facts.gaps, "seconds")
+    usual = facts.step_seconds.mean()
+    common = seconds.min(axis=0) if len(seconds) > 1 else np.zeros(seconds.shape[1])
+    noise = max(_LEAST_VARIES, np.median([_varies(one / usual) for one in seconds - common]))
+    for rank, mine in enumerate(seconds):
+        others = np.delete(seconds, rank, axis=0)
+        more = (mine - (np.median(others, axis=0) if len(others) else common)) / usual
+        for one in patterns(more, max(noise, _varies(more)), _LATE):
+            phases, part, name = _of_gaps(facts, rank, one.active)
+            yield replace(_trouble(HOST, facts, rank, one.active, one.trend, phases,
+                                   np.clip(one.level, 0, None) * usual * part), name=name)
+
+
+def _of_gaps(
+    facts: Facts, rank: int, active: np.ndarray
+) -> tuple[tuple[str, ...], float, str]:
+    """In which phases a rank has nothing to run, in these steps: all, or one; what part of its gaps
+    these are; and what fills them, where that is told.
+
+    @param rank  its index in the cells
+    """
+    gaps = facts.gaps
+    mine = gaps[(gaps["rank"] == facts.cells.ranks[rank])]
+    here = mine["step"].isin(facts.cells.steps[active])
+    lost = mine[here].groupby("phase")["seconds"].sum() / active.sum()
+    if not active.all():
+        usual = mine[~here].groupby("phase")["seconds"].sum() / (~active).sum()
+        lost = (lost - usual.reindex(lost.index).fillna(0.0)).clip(lower=0)
+    names = mine[here].groupby("name")["seconds"].sum()
+    name = str(names.idxmax()) if names.max() > MAIN * names.sum() else ""
+    name = "" if name == HOST_GAP else name
+    if lost.max() >= MAIN * lost.sum():
+        return (str(lost.idxmax()),), 1.0, name
+    return tuple(sorted(set(mine["phase"]))), 1.0, name
+
+
+def _all_of_host(facts: Facts) -> Iterable[Trouble]:
+    """What all ranks have nothing to run for: the run is bound by its processes."""
+    seconds = _by_rank_and_step(facts, facts.gaps, "seconds")
+    common = seconds.min(axis=0)
+    active = common > _HOST_BOUND * facts.step_seconds.to_numpy()
+    if active.mean() > 0.5:
+        phases = tuple(sorted(set(facts.gaps["phase"])))
+        yield _joined([_trouble(HOST, facts, rank, active, trend_of(active), phases, common)
+                       for rank in range(len(seconds))])
+
+
 def _late_start(facts: Facts) -> Iterable[Trouble]:
     """Ranks end a step together: whose own step is shorter began it later. So no two clocks are
     compared, which may be apart."""
+    if _follow_on(facts.steps):
+        return
     steps = facts.steps.assign(took=facts.steps["end_ns"] - facts.steps["begin_ns"])
     took = _by_rank_and_step(facts, steps, "took")
     late = np.where(took > 0, took.max(axis=0) - took, 0.0) / 1e9
     usual = np.median(late[late <= np.quantile(late, 0.75)])
     yield from _seconds(LATE_START, facts, np.clip(late - usual, 0, None), (BETWEEN,))
+
+
+def _follow_on(steps: pd.DataFrame) -> bool:
+    """Whether each step of a rank begins when its last one ends, as in imported runs: who begins
+    one late has ended the last one late."""
+    mine = steps.sort_values(["rank", "step"])
+    same = mine["rank"].diff() == 0
+    begins = mine["begin_ns"][same].to_numpy()
+    return bool(same.any() and (begins == mine["end_ns"].shift()[same].to_numpy()).all())
 
 
 def _by_rank_and_step(facts: Facts, frame: pd.DataFrame, column: str) -> np.ndarray:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from cadenza.graph.graph import StepGraph
 from cadenza.read.columns import rows_of
+from cadenza.read.schema import HOST_GAP
 from cadenza.graph.lanes import WORK
 from cadenza.graph.loads import BY_CHANCE, machine_slowness, usual, variance
 from cadenza.graph.pauses import pauses, without
@@ -28,6 +29,7 @@ _OF_ALL = (  # scenario, rank, explanation
     (COMMUNICATION_FREE, -1, "no latency, infinite bandwidth"),
 )
 _NO_PAUSE = "no rank stands still"
+_NO_HOST_GAP = "no host gaps"
 
 
 def what_if(graph: StepGraph) -> pd.DataFrame:
@@ -44,6 +46,8 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     - "communication free": zero latency, infinite bandwidth, no cost of waiting (POP's T0).
       Copies into and out of messages stay.
     - "no rank stands still": without the pauses that ranks made; only where they did.
+    - "no host gaps": every rank has something to run whenever it waits for nobody; only in imported
+      runs, which say when it had not.
     - "rank as fast as the median": of one rank, the time per FLOP of every operation is at most
       the median of all ranks that do it (of two ranks, that of the faster), so that neither longer
       documents nor the work of a stage are blamed. A row per rank that is slower; in large runs
@@ -66,6 +70,10 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
         longest = pauses(graph).iloc[0]
         text = "longest pause: rank {rank}, {seconds:.3g} s in {name}".format(**longest)
         rows.append((_NO_PAUSE, -1, text, without(graph)))
+    gaps = graph.lanes.where("name", HOST_GAP)
+    if gaps.any():
+        free = float(graph.replayed_seconds(own=np.where(gaps, 0.0, graph.own))[0])
+        rows.append((_NO_HOST_GAP, -1, "each process launches in time", free))
     for rank, value in zip(slow, seconds[3:], strict=True):
         number = int(graph.lanes.ranks[rank])
         share = _speed(nodes, factors, rank)

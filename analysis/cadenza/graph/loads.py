@@ -52,6 +52,21 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     return sums
 
 
+def host_gaps(events: pd.DataFrame) -> pd.DataFrame:
+    """What kept a rank's process from computing, or from launching what its device computes, in
+    imported runs: a gap, a checkpoint, garbage collection.
+
+    @returns step, phase, rank, name, seconds: sums
+    """
+    own = one_of(events["category"], "host", "checkpoint") & one_of(events["lane"], "compute")
+    part = rows_of(events, np.flatnonzero(own),
+                   ["step", "phase", "rank", "name", "begin_ns", "end_ns"])
+    part["seconds"] = (part.pop("end_ns") - part.pop("begin_ns")) / 1e9
+    keys = ["step", "phase", "rank", "name"]
+    return part.groupby(keys, observed=True)["seconds"].sum().reset_index().astype(
+        {"phase": object, "name": object})
+
+
 def variance(seconds: pd.Series, flops: pd.Series, keys: list[pd.Series]) -> pd.Series:
     """Per operation the square of what it is off from the rank's own median at its FLOPs, whose sum
     over operations is the variance of their sum. A rank that is slow all along does not vary. Nor
@@ -125,7 +140,8 @@ def lateness(loads: pd.DataFrame, machine: pd.Series | None = None) -> pd.DataFr
     the phase of the step. At this pace the FLOPs above the median of the peers are cost; the rest
     is rate. Operations without either are compared with the peers' time: rate. What a rank alone
     does is taken to be as slow as the rest of what it does in the phase; where it does all of it
-    alone, as its machine says.
+    alone, as its machine says. So is core attention whose FLOPs are not known, as documents may be
+    longer: what it then takes more than the peers' is cost.
 
     @param loads    operation_loads()
     @param machine  seconds that the machine gives the rank's computation, by (step, rank); 0 or
@@ -139,6 +155,8 @@ def lateness(loads: pd.DataFrame, machine: pd.Series | None = None) -> pd.DataFr
     peers = [*operation, loads["peers"]]
     flops = loads["flops"].groupby(peers, sort=False).transform("median")
     fair = (loads["flops"] * pace).where(counted, usual(loads["seconds"], peers))
+    unknown = (loads["category"] == "compute_attention") & ~counted
+    fair = fair.mask(unknown)
     owner = [loads[key] for key in ("step", "phase", "rank")]
     computes = loads["category"] != "data"  # of how fast a rank is, reading says nothing
     known = loads["seconds"].where(fair.notna() & computes).groupby(owner).transform("sum")
@@ -147,6 +165,8 @@ def lateness(loads: pd.DataFrame, machine: pd.Series | None = None) -> pd.DataFr
     slowness = slowness.where(known > 0, alone)
     fair = fair.fillna(loads["seconds"] / slowness)
     cost = ((loads["flops"] - flops) * pace).where(counted, 0.0).fillna(0.0)
+    more = fair - fair.groupby(peers, sort=False).transform("median")
+    cost = cost.mask(unknown, more)
     return loads.assign(usual_flops=flops, cost=cost, rate=loads["seconds"] - fair, fair=fair,
                         alone=known <= 0)
 

@@ -17,6 +17,10 @@ GATHER_OF_LAYER = "gather_layer_message"  # what brings them, from the rank's po
 WAIT_FOR_RANKS = "wait_for_ranks"  # the last rank to come to the collective that follows
 WAIT_FOR_SENDS = "wait_for_sends"  # own messages, whose memory is needed again
 WAIT_FOR_COPY = "wait_for_copy"  # activations from or to host memory
+# Of imported runs: a wait ends with the communication that it was for, of a group of a dimension.
+WAITS_FOR_GROUPS = {name: f"wait_for_{name}_group"
+                    for name in ("data", "pipeline", "tensor", "context")}
+HOST_GAP = "host_gap"  # nothing ran, as the process had not launched it (or was at something else)
 # Collectives of a tensor group are called inside the operation that needs them, and block it.
 TENSOR_COLLECTIVES = ("tensor_all_gather", "tensor_reduce_scatter", "tensor_all_reduce")
 

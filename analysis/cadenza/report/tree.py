@@ -17,8 +17,9 @@ from cadenza.time.parts import BUSY, LOST, PARTS
 # What a rank's time is made of: each part is of one lane, so that lanes sum to their rank.
 LANES = {
     "compute": (*BUSY, "no_core"),
-    "communication": tuple(part for part in LOST if part not in ("no_core", "other")),
-    "host and rest": ("other",),
+    "communication": tuple(part for part in LOST
+                           if part not in ("no_core", "host_gap", "other")),
+    "host and rest": ("host_gap", "other"),
 }
 _DIGITS = 5
 

@@ -34,6 +34,7 @@ def time_parts(
       tensor group.
     - `data_parallel_wait`: it waits for the last rank to come to a collective, or to ask for the
       parameters of a layer.
+    - `host_gap`: nothing ran, as the process had not launched it (imported runs).
     - `other`: planning, data, checkpoints, the trace itself, and time without an event.
 
     Where several lanes are busy, the first of these in the order of PARTS counts. Collectives of a

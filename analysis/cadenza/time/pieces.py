@@ -13,6 +13,7 @@ from cadenza.read.columns import numbers_of, one_of
 from cadenza.read.partners import collective_members
 from cadenza.read.schema import (
     COMMUNICATION,
+    HOST_GAP,
     TENSOR_COLLECTIVES,
     WAIT_FOR_ATTENTION,
     WAIT_FOR_COPY,
@@ -20,6 +21,7 @@ from cadenza.read.schema import (
     WAIT_FOR_RANKS,
     WAIT_FOR_SENDS,
     WAIT_FOR_STAGE,
+    WAITS_FOR_GROUPS,
 )
 from cadenza.time.transfers import collective_arrivals, ready_times, transfer_begin
 
@@ -34,10 +36,14 @@ PARTS = (
     "pipeline_bubble",
     "tensor_parallel_wait",
     "data_parallel_wait",
+    "host_gap",
     "other",
 )
 BUSY = PARTS[:4]
 _CODE = {name: code for code, name in enumerate(PARTS)}
+# What a wait for the members of a group is; those of context groups share attention.
+_OF_DIMENSION = {"data": "data_parallel_wait", "tensor": "tensor_parallel_wait",
+                 "pipeline": "pipeline_bubble", "context": "attention_wait"}
 
 
 def lane_pieces(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
@@ -140,7 +146,8 @@ class _Splits:
     ) -> None:
         self.one = events["begin_ns"].to_numpy(np.int64, copy=True)
         self.two = self.one.copy()
-        waits = one_of(events["name"], WAIT_FOR_ATTENTION, WAIT_FOR_STAGE, WAIT_FOR_LAYER)
+        waits = one_of(events["name"], WAIT_FOR_ATTENTION, WAIT_FOR_STAGE, WAIT_FOR_LAYER,
+                       *WAITS_FOR_GROUPS.values())
         self.first = _awaited_parts(events, ranks)
         self.last = np.where(waits, self.first, _own_parts(events))
         messages = np.flatnonzero(one_of(events["category"], *COMMUNICATION))
@@ -172,6 +179,8 @@ def _awaited_parts(events: pd.DataFrame, ranks: pd.DataFrame) -> np.ndarray:
     part = np.where(attention, np.int8(_CODE["attention_wait"]), np.int8(_CODE["other"]))
     part[one_of(name, *TENSOR_COLLECTIVES)] = _CODE["tensor_parallel_wait"]
     part[one_of(name, WAIT_FOR_LAYER)] = _CODE["data_parallel_wait"]
+    for dimension, wait in WAITS_FOR_GROUPS.items():
+        part[one_of(name, wait)] = _CODE[_OF_DIMENSION[dimension]]
     bubble = one_of(name, WAIT_FOR_STAGE) | one_of(category, "p2p_send", "p2p_receive")
     part[bubble | (attention & _without_microbatch(events, ranks))] = _CODE["pipeline_bubble"]
     return part
@@ -185,6 +194,7 @@ def _own_parts(events: pd.DataFrame) -> np.ndarray:
         WAIT_FOR_RANKS: "data_parallel_wait",
         WAIT_FOR_SENDS: "communication",
         WAIT_FOR_COPY: "communication",
+        HOST_GAP: "host_gap",
         **dict.fromkeys(TENSOR_COLLECTIVES, "communication"),
     }
     of_category, of_name = (

@@ -13,6 +13,7 @@ import pandas as pd
 from cadenza.read.columns import one_of, rows_of
 from cadenza.read.partners import alike, message_ends
 from cadenza.read.schema import (
+    COMMUNICATION,
     GATHER_OF_LAYER,
     PACK,
     TENSOR_COLLECTIVES,
@@ -20,6 +21,7 @@ from cadenza.read.schema import (
     WAIT_FOR_LAYER,
     WAIT_FOR_RANKS,
     WAIT_FOR_STAGE,
+    WAITS_FOR_GROUPS,
 )
 
 _EXCHANGE = ("rank", "step", "phase", "layer", "tick", "half", "stage")
@@ -99,6 +101,7 @@ def ready_times(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
     layer = one_of(events["name"], GATHER_OF_LAYER)
     return pd.concat([_ready_in_turn(events, start, WAIT_FOR_STAGE, stream),
                       _ready_in_turn(events, start, WAIT_FOR_LAYER, layer),
+                      _ready_together(events, start),
                       _attention_ready(events, start)])
 
 
@@ -118,6 +121,18 @@ def _ready_in_turn(
         found.append(part)
     both = found[0].merge(found[1], on=["rank", "step", "number"], suffixes=("", "_message"))
     return pd.Series(start[both["row_message"].to_numpy(np.int64)], index=both["row"], dtype="i8")
+
+
+def _ready_together(events: pd.DataFrame, start: np.ndarray) -> pd.Series:
+    """Waits of imported runs end with the communication that they are for."""
+    waits = np.flatnonzero(one_of(events["name"], *WAITS_FOR_GROUPS.values()))
+    beside = one_of(events["category"], *COMMUNICATION) & events["non_blocking"].to_numpy(bool)
+    rows = np.flatnonzero(beside) if len(waits) else waits
+    keys = ["rank", "step", "end_ns"]
+    part = rows_of(events, rows, keys).assign(start=start[rows])
+    part = part.groupby(keys, as_index=False)["start"].max()
+    both = rows_of(events, waits, keys).assign(row=waits).merge(part, on=keys)
+    return pd.Series(both["start"].to_numpy(np.int64), index=both["row"], dtype="i8")
 
 
 def _attention_ready(events: pd.DataFrame, start: np.ndarray) -> pd.Series:

@@ -12,7 +12,7 @@ from cadenza.time.axis import WIDEST, OneAxis
 from cadenza.time.pieces import PARTS
 
 WAITS = ("no_core", "attention_wait", "pipeline_bubble", "tensor_parallel_wait",
-         "data_parallel_wait")
+         "data_parallel_wait", "host_gap")
 
 
 def wait_spans(pieces: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
