@@ -329,8 +329,8 @@ class Study:
     def goodput(self) -> float:
         """Tokens of the steady steps per second of wall clock."""
         tokens = self.steady(self.steps).groupby("step")["tokens"].max()
-        known = self.wall_seconds > 0 and bool((tokens >= 0).all())
-        return float(tokens.sum() / self.wall_seconds) if known else float("nan")
+        wall = self.wall_seconds if (tokens >= 0).all() else 0.0
+        return float(tokens.sum() / wall) if wall > 0 else float("nan")
 
     @property
     def bubbles(self) -> pd.DataFrame:
@@ -400,8 +400,7 @@ class Study:
 
     @cached_property
     def layer_sparsity(self) -> pd.DataFrame:
-        """The same by layer, over the steady steps, and of all layers (layer -1): pipeline, layer,
-        flops, dense_flops, sparsity."""
+        """The same of the steady steps by layer, and of all layers (layer -1), with the FLOPs."""
         by = ["pipeline", "layer"]
         found = self.steady(attention_sparsity(self._known_passes, self.steps, ["step", *by]))
         both = pd.concat([found.assign(pipeline=-1, layer=-1), found])
@@ -508,13 +507,13 @@ class Study:
     @cached_property
     def _facts(self) -> troubles.Facts:
         """Of the steady steps, what verdicts are found in."""
-        loads, paused = (self.steady(self._frame(name)) for name in ("loads", "pauses"))
+        loads, paused, gaps = (self.steady(self._frame(name))
+                               for name in ("loads", "pauses", "host_gaps"))
         times = self.steady(self.step_times).set_index("step")["seconds"]
         of_ranks = cells(np.sort(self.ranks["rank"].to_numpy()), times.index.to_numpy(), loads,
                          paused, self._machine_seconds)
         return troubles.Facts(of_ranks, loads, paused, self.steady(self.steps), times, self.ranks,
-                              self.slow_links, self.pair_times,
-                              self.steady(self._frame("host_gaps")))
+                              self.slow_links, self.pair_times, gaps)
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
@@ -535,9 +534,9 @@ class Study:
 
     @property
     def _gaps(self) -> pd.DataFrame:
-        """Seconds between each steady step and the one before it that nothing recorded explains, of
-        the rank with the least, by step, and how many of them each rank is known to have stood
-        still for. What others have more of is their late start: no two clocks are compared."""
+        """Seconds between each steady step and the one before it that nothing explains, of the rank
+        with the least, by step, and how many of them each rank is known to have stood still for.
+        What others have more of is their late start: no two clocks are compared."""
         windows, stood = self._gap_windows, stood_between_steps(self._frame("outside"))
         gaps = (windows["end_ns"] - windows["begin_ns"]).groupby(windows["step"]).min() / 1e9
         known = stood.groupby("step")["known"].first().reindex(gaps.index).fillna(0.0)
