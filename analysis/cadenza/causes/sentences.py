@@ -127,13 +127,14 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
         if one.ends:
             return f"{they} {' and '.join(one.ends)} at {one.share:.0%} of the usual rate"
         return f"{they} reaches {min(link.share for link in one.links):.0%} of the usual rate"
+    if one.cause == HOST:
+        return _of_gap(one, over, many, row["kind"] == "all")
     verbs = {SLOW: ("computes", "compute", "computed"), PAUSED: ("stood still",) * 3,
              INPUT: ("reads", "read", "read"), LATE_START: ("begins", "begin", "began")}
     verb = verbs.get(one.cause, ("has", "have", "had"))[2 if over else many]
     said = {
         SLOW: lambda v: f"{1 - v:.2f}", NO_CORE: share, PAUSED: seconds,
         WORK: lambda v: f"{1 / (1 - v):.2f}", INPUT: seconds, LATE_START: seconds,
-        HOST: seconds,
     }
     much = _of_members(one, said[one.cause])
     return f"{they} {verb} " + {
@@ -143,16 +144,15 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
         WORK: f"{much} x their peers' work",
         INPUT: f"documents for {much} longer than is usual",
         LATE_START: f"{much} after the others",
-        HOST: _of_gap(one, much, row["kind"] == "all"),
     }[one.cause]
 
 
-def _of_gap(one: Trouble, much: str, all_: bool) -> str:
-    longer = "" if all_ else " longer than the others"
-    if one.name:
-        return f"nothing to run for {much}{longer}, for {one.name}"
-    return (f"nothing to run for {much}{longer}: the process launched it too late, or was at "
-            "something that the trace does not record")
+def _of_gap(one: Trouble, over: bool, many: bool, everywhere: bool) -> str:
+    whose, it = ("their processes", "them") if many else ("its process", "it")
+    verb = "left" if over else "leave" if many else "leaves"
+    why = f" (for {one.name})" if one.name else ""
+    longer = "" if everywhere else " longer than the others"
+    return f"{whose} {verb} {it} without work{why} for {_of_members(one, seconds)}{longer}"
 
 
 def _of_members(one: Trouble, said: Callable[[float], str]) -> str:

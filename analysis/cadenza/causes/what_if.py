@@ -157,7 +157,12 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
         frame[column] = frame[column].cat.remove_unused_categories()
     rank = lanes.rank[node]
     pieces = np.bincount(lanes.event[node])[lanes.event[node]]
-    frame.loc[frame["category"] == "data", "flops"] = 1.0  # as in loads.operation_loads()
+    # As in loads.operation_loads(); where nothing has FLOPs, calls of one name are alike, but for
+    # those of attention, whose documents differ.
+    alike = frame["category"] == "data"
+    if not (frame["flops"] > 0).any():
+        alike |= frame["category"] != "compute_attention"
+    frame.loc[alike, "flops"] = 1.0
     frame["flops"] /= pieces  # an event with others in it has several nodes
     return frame.assign(
         node=node, rank=rank, time=graph.own[node] - graph.pause[node], pause=graph.pause[node],

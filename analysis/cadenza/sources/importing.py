@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run folder from files that other programs wrote: read, aligned, assembled, written.
+
+Ranks are read one by one, by several processes, and put aside; what they did together, which is
+little, is looked at at once; then each rank is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import secrets
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from cadenza.errors import DataError, UsageError
+from cadenza.files import printable
+from cadenza.log import LOG
+from cadenza.processes import LARGE, mapped
+from cadenza.sources import layout as layouts
+from cadenza.sources.align import Clock, clocks
+from cadenza.sources.lanes import assembled
+from cadenza.sources.meetings import COLUMNS as MET
+from cadenza.sources.meetings import matched
+from cadenza.sources.neutral import COMMUNICATION, STEP, RankTrace, Source
+from cadenza.sources.known import SOURCES
+from cadenza.sources.windows import step_of, windows
+from cadenza.sources.write import RankFacts, write_rank
+
+_MOST_SAID = 12  # sentences about what files cannot tell
+_WORLD = 1 << 20
+
+
+@dataclass
+class _Summary:
+    """What is kept in memory of a rank."""
+
+    rank: int
+    world: int
+    host: str
+    device: str
+    place: dict[str, int]
+    groups: dict[str, tuple[str, tuple[int, ...]]]
+    peaks: dict[int, int]
+    cannot: list[str]
+    rows: pd.DataFrame  # meetings.COLUMNS
+    steps: pd.DataFrame  # step, begin_ns, end_ns, lengths
+    span: tuple[int, int]
+    ends: pd.DataFrame  # of what was computed: began (launched or begun), end_ns
+    files: list[Path] = field(default_factory=list)  # its parts, put aside
+
+
+def import_run(
+    inputs: Sequence[Path], output: Path, source: str | None = None, layout: str | None = None
+) -> list[str]:
+    """Writes a run folder of what the inputs (files, or folders of them) tell.
+
+    @param source  name of one of SOURCES; default: each file says it
+    @param layout  sizes of dimensions, such as "data=4,tensor=2"; default: the process groups
+    @returns sentences: what the files cannot tell
+    @throws DataError, UsageError
+    """
+    sizes = layouts.parsed(layout) if layout else None
+    if output.exists() or output.is_symlink():
+        raise DataError(f"{output}: exists; valid: a new folder")
+    if not output.parent.is_dir():
+        raise DataError(f"{output}: no such folder: {output.parent}")
+    files = _files(inputs, source)
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=output.parent) as folder:
+        aside = Path(folder)
+        found = _read(files, aside)
+        made = aside / "run"
+        said = _write(found, made, inputs, files, sizes)
+        made.rename(output)
+    return said
+
+
+def _files(inputs: Sequence[Path], name: str | None) -> list[tuple[Path, Source]]:
+    """Each file that a source reads, and the source."""
+    known = [one for one in SOURCES if name in (None, one.name)]
+    if not known:
+        valid = ", ".join(one.name for one in SOURCES)
+        raise UsageError(f"--from {name}: no such source; valid are {valid}")
+    found: list[tuple[Path, Source]] = []
+    for path in inputs:
+        if not path.exists():
+            raise DataError(f"{path}: no such file or folder")
+        candidates = [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]
+        mine = _claimed(candidates, known)
+        if not mine:
+            what = "; ".join(f"{one.name}: {one.what}" for one in known)
+            raise DataError(f"{path}: no trace that can be read; valid: {what}")
+        found += mine
+    return found
+
+
+def _claimed(paths: Iterable[Path], known: Sequence[Source]) -> list[tuple[Path, Source]]:
+    found: list[tuple[Path, Source]] = []
+    taken: set[Path] = set()  # folders that are one export
+    for path in paths:
+        if path.name.startswith(".") or taken & set(path.parents):
+            continue
+        source = next((one for one in known if one.claims(path)), None)
+        if source is not None:
+            found.append((path, source))
+            if path.is_dir():
+                taken.add(path)
+    return found
+
+
+def _read(files: list[tuple[Path, Source]], aside: Path) -> dict[int, _Summary]:
+    """By rank. Every rank's rows are put aside."""
+    found: dict[int, _Summary] = {}
+    LOG.info("reading %d files", len(files))
+    sizes = sum(path.stat().st_size for path, _ in files if path.is_file())
+    large = LARGE if sizes > 1 << 24 else 0  # bytes: of less, processes take longer to start
+    for number, parts in enumerate(mapped(partial(_read_one, aside), files, large), start=1):
+        LOG.info("read %d of %d files", number, len(files))
+        for one in parts:
+            if one.rank in found:
+                _join(found[one.rank], one)
+            else:
+                found[one.rank] = one
+    if not found:
+        raise DataError(f"{files[0][0]}: no rank in it")
+    return dict(sorted(found.items()))
+
+
+def _read_one(aside: Path, item: tuple[Path, Source]) -> list[_Summary]:
+    path, source = item
+    return [_put_aside(one, path, aside) for one in source.read(path)]
+
+
+def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
+    if not 0 <= one.rank < _WORLD:
+        raise DataError(f"{path}: rank {one.rank}; valid: 0 to {_WORLD - 1}")
+    events = one.events
+    kind = events["kind"].astype(object)
+    steps = events.loc[(kind == STEP).to_numpy(), ["step", "begin_ns", "end_ns", "lengths"]]
+    rows = events.loc[kind.isin(COMMUNICATION).to_numpy(), MET]
+    rest = events[~kind.isin((STEP, *COMMUNICATION)).to_numpy()]
+    began = np.where(rest["enqueued_ns"] > 0, rest["enqueued_ns"], rest["begin_ns"])
+    file = aside / f"{secrets.token_hex(8)}.pickle"
+    with file.open("xb") as out:
+        pickle.dump(events, out, protocol=5)
+    span = (int(events["begin_ns"].min()), int(events["end_ns"].max())) if len(events) else (0, 0)
+    return _Summary(one.rank, one.world, one.host, one.device, one.place, one.groups,
+                    one.peak_memory, one.cannot, rows, steps.sort_values("begin_ns"), span,
+                    pd.DataFrame({"began": began, "end_ns": rest["end_ns"].to_numpy()}), [file])
+
+
+def _join(one: _Summary, other: _Summary) -> None:
+    """Another part of the same rank."""
+    one.world = max(one.world, other.world)
+    one.host, one.device = one.host or other.host, one.device or other.device
+    one.place, one.groups = {**other.place, **one.place}, {**other.groups, **one.groups}
+    one.peaks = {**other.peaks, **one.peaks}
+    one.cannot += other.cannot
+    one.rows = pd.concat([one.rows, other.rows], ignore_index=True)
+    one.steps = pd.concat([one.steps, other.steps]).sort_values("begin_ns")
+    one.span = (min(one.span[0], other.span[0]), max(one.span[1], other.span[1]))
+    one.ends = pd.concat([one.ends, other.ends], ignore_index=True)
+    one.files += other.files
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What every rank's writing needs."""
+
+    found: Mapping[int, _Summary]
+    clock: Mapping[int, Clock]
+    steps: list[int]
+    edges: Mapping[int, np.ndarray]
+    lengths: Mapping[int, list[int]]
+    places: Mapping[int, Mapping[str, int]]
+    of_group: Mapping[str, str]
+    flow: Mapping[int, np.ndarray]  # by rank, of its communications in the order of its rows
+    facts: Mapping[str, object]
+    world: int
+    folder: Path
+
+
+def _write(
+    found: dict[int, _Summary], made: Path, inputs: Sequence[Path],
+    files: list[tuple[Path, Source]], sizes: Mapping[str, int] | None,
+) -> list[str]:
+    ranks = list(found)
+    for one in found.values():
+        if one.steps.empty:  # all of it is one step
+            one.steps = pd.DataFrame({"step": [0], "begin_ns": [one.span[0]],
+                                      "end_ns": [one.span[1]], "lengths": [""]})
+            one.cannot.append("Nothing says where a step begins: all is taken for one.")
+    step = np.concatenate([_steps_of(one) for one in found.values()])
+    rows = pd.concat([one.rows for one in found.values()], ignore_index=True)
+    meeting = matched(rows, step)
+    LOG.info("aligning the clocks of %d ranks", len(ranks))
+    clock = {**{rank: Clock(known=False) for rank in ranks}, **clocks(rows, meeting)}
+    clock[ranks[0]] = Clock()
+    owner = rows["rank"].to_numpy()
+    for name in ("begin_ns", "end_ns"):
+        times = rows[name].to_numpy(np.int64, copy=True)
+        for rank in ranks:
+            times[owner == rank] = clock[rank].aligned(times[owner == rank])
+        rows[name] = times
+    of_steps = {rank: _aligned_steps(one, clock[rank]) for rank, one in found.items()}
+    done = {rank: _done(one, clock[rank]) for rank, one in found.items()}
+    when = windows(of_steps, done, rows, meeting, step)
+    groups = {name: group for one in found.values() for name, group in one.groups.items()}
+    of_group = layouts.dimensions(groups, rows)
+    places = layouts.places(ranks, {rank: one.place for rank, one in found.items()}, groups,
+                            of_group, rows, sizes)
+    flow = np.where(meeting >= 0, meeting + 1, 0)
+    said = _said(found, clock, when.told)
+    world = max([*ranks, *(one.world - 1 for one in found.values())]) + 1
+    shared = _Shared(found, clock, when.steps, when.edges, _lengths(found, when.steps), places,
+                     of_group, {rank: flow[owner == rank] for rank in ranks},
+                     _facts(inputs, files, places, clock, said), world, made)
+    (made / "trace").mkdir(parents=True)
+    LOG.info("writing %d ranks", len(ranks))
+    for _ in mapped(partial(_write_rank, shared), ranks, sum(len(o.ends) for o in found.values())):
+        pass
+    (made / "experiment.yaml").write_text(str(shared.facts["config"]), encoding="utf-8")
+    return said
+
+
+def _steps_of(one: _Summary) -> np.ndarray:
+    began = np.where(one.rows["enqueued_ns"] > 0, one.rows["enqueued_ns"], one.rows["begin_ns"])
+    return step_of(began, one.steps)
+
+
+def _aligned_steps(one: _Summary, clock: Clock) -> pd.DataFrame:
+    return one.steps.assign(begin_ns=clock.aligned(one.steps["begin_ns"].to_numpy(np.int64)),
+                            end_ns=clock.aligned(one.steps["end_ns"].to_numpy(np.int64)))
+
+
+def _done(one: _Summary, clock: Clock) -> pd.Series:
+    """By step: when all that was begun in it had ended, ns on the clock of all."""
+    step = np.concatenate([step_of(one.ends["began"].to_numpy(), one.steps), _steps_of(one)])
+    end = np.concatenate([one.ends["end_ns"].to_numpy(np.int64),
+                          one.rows["end_ns"].to_numpy(np.int64)])
+    return pd.Series(clock.aligned(end)).groupby(step).max()
+
+
+def _lengths(found: Mapping[int, _Summary], steps: list[int]) -> dict[int, list[int]]:
+    """By step: lengths of the documents of all ranks, where every rank says them."""
+    told: dict[int, list[list[int]]] = {}
+    for one in found.values():
+        for number, text in one.steps[["step", "lengths"]].itertuples(index=False):
+            if text:
+                told.setdefault(int(number), []).append([int(n) for n in str(text).split(",")])
+    return {step: sum(told[step], []) for step in steps if len(told.get(step, ())) == len(found)}
+
+
+def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock], told: str) -> list[str]:
+    """Sentences about what is not known, those of several ranks once."""
+    lines = dict.fromkeys(printable(line) for one in found.values() for line in one.cannot)
+    unknown = [rank for rank, one in clock.items() if not one.known]
+    if unknown and len(found) > 1:
+        some = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
+        lines[f"Nothing that rank {some} did with others tells how far its clock is off: it is "
+              "taken to be right."] = None
+    if all((one.steps["lengths"].astype(object) == "").all() for one in found.values()):
+        lines["Lengths of documents are not in the trace: more work of a rank in attention is told "
+              "from slowness only where the rest of its work is as fast as usual."] = None
+    said = [told, *lines]
+    if len(said) > _MOST_SAID:
+        said = [*said[:_MOST_SAID], f"({len(said) - _MOST_SAID} more sentences of this kind.)"]
+    return said
+
+
+def _facts(
+    inputs: Sequence[Path], files: list[tuple[Path, Source]],
+    places: Mapping[int, Mapping[str, int]], clock: Mapping[int, Clock], said: list[str],
+) -> dict[str, object]:
+    names = sorted({source.name for _, source in files})
+    sizes = {which: 1 + max(mine.get(which, 0) for mine in places.values())
+             for which in layouts.DIMENSIONS}
+    off = {rank: {"offset_ns": one.offset_ns, "drift_ppm": round(one.drift * 1e6, 3),
+                  "residual_ns": round(one.residual_ns)} for rank, one in clock.items()}
+    config = {
+        "name": printable(inputs[0].resolve().stem if inputs[0].is_file()
+                          else inputs[0].resolve().name),
+        "imported": {"from": names, "files": len(files), "cannot_tell": said, "clocks": off},
+        "parallel": sizes,
+    }
+    key = hashlib.sha256("\n".join(str(path.resolve()) for path, _ in files).encode())
+    when = max(path.stat().st_mtime for path, _ in files)
+    created = datetime.fromtimestamp(when, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"run_id": key.hexdigest()[:16], "created": created,
+            "config": yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=1 << 20)}
+
+
+def _write_rank(shared: _Shared, rank: int) -> None:
+    one, clock = shared.found[rank], shared.clock[rank]
+    parts = []
+    for file in one.files:
+        with file.open("rb") as data:
+            parts.append(pickle.load(data))  # noqa: S301 - which this program has just written
+        file.unlink()
+    events = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+    flow = np.zeros(len(events), np.int64)
+    flow[np.flatnonzero(events["kind"].astype(object).isin(COMMUNICATION))] = shared.flow[rank]
+    for name in ("begin_ns", "end_ns"):
+        events[name] = clock.aligned(events[name].to_numpy(np.int64))
+    launched = events["enqueued_ns"].to_numpy(np.int64)
+    events["enqueued_ns"] = np.where(launched > 0, clock.aligned(launched), 0)
+    edges = shared.edges[rank]
+    lane = assembled(events, flow, shared.of_group, int(edges[0]), int(edges[-1]))
+    hosts = [r for r, other in shared.found.items() if other.host == one.host and one.host]
+    facts = RankFacts(
+        str(shared.facts["run_id"]), str(shared.facts["created"]), str(shared.facts["config"]),
+        rank, shared.world, hosts.index(rank) if rank in hosts else -1,
+        printable(one.host), printable(one.device), shared.places[rank], clock.residual_ns)
+    write_rank(shared.folder / "trace" / f"rank-{rank:05}.h5", facts, lane, shared.steps, edges,
+               shared.lengths, one.peaks)
+

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sources that can be read. A new one is a file of this folder and a name here."""
+
+from __future__ import annotations
+
+from cadenza.sources.neutral import Source
+
+SOURCES: tuple[Source, ...] = ()

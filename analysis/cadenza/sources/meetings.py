@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which communications of several ranks are one: members of a collective, ends of a message."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cadenza.sources.neutral import COLLECTIVE, SEND
+
+COLUMNS = ["rank", "kind", "group", "members", "sequence", "peer", "bytes", "name", "phase",
+           "begin_ns", "end_ns", "enqueued_ns"]
+
+
+def matched(rows: pd.DataFrame, step: np.ndarray) -> np.ndarray:
+    """A number for each communication, the same for all that are one; -1 where a rank was alone.
+
+    A collective is known by its group, members and sequence number, a message by its two ends, the
+    direction and the number. Where a source has no numbers, they are the turns within the step,
+    which all ranks take in the same order.
+
+    @param rows  COLUMNS of all ranks
+    @param step  in which each was begun
+    """
+    collective = (rows["kind"] == COLLECTIVE).to_numpy()
+    rank, peer = rows["rank"].to_numpy(np.int64), rows["peer"].to_numpy(np.int64)
+    sends = (rows["kind"] == SEND).to_numpy()
+    sender = np.where(collective, -1, np.where(sends, rank, peer))
+    receiver = np.where(collective, -1, np.where(sends, peer, rank))
+    known = rows["sequence"].to_numpy(np.int64)
+    numbered = known >= 0
+    group = np.where(collective, _codes(rows["group"]), _codes(rows["group"]) * numbered)
+    members = np.where(collective, _codes(rows["members"]), 0)
+    place = pd.DataFrame({"group": group, "members": members, "sender": sender,
+                          "receiver": receiver, "step": np.where(numbered, -1, step)})
+    mine = place.assign(rank=rank, kind=rows["kind"].astype(object).to_numpy())
+    began = np.where(rows["enqueued_ns"] > 0, rows["enqueued_ns"], rows["begin_ns"])
+    order = np.argsort(began, kind="stable")
+    turn = np.empty(len(rows), np.int64)
+    turn[order] = mine.iloc[order].groupby(list(mine)).cumcount().to_numpy()
+    number = place.assign(number=np.where(numbered, known, turn)).groupby(
+        [*place, "number"], sort=False).ngroup().to_numpy()
+    ranks = pd.Series(rank).groupby(number).transform("nunique").to_numpy()
+    complete = np.where(collective, ranks > 1, (ranks == 2) & (peer >= 0))
+    return np.where(complete, number, -1)
+
+
+def _codes(texts: pd.Series) -> np.ndarray:
+    return pd.factorize(texts.astype(object))[0].astype(np.int64)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From when to when a step is on each rank.
+
+Programs begin and end their steps by themselves, so a rank that is late in one begins the next one
+late. Where all ranks meet in a collective in every step, a step is from when they leave the last
+one of a step to when they leave that of the next: then all begin and end together, and no time
+counts twice. Else a step ends when the last rank is done with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cadenza.errors import DataError
+from cadenza.sources.neutral import COLLECTIVE
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Steps that all ranks have: `edges[rank]` are their borders, ns, one more than `steps`."""
+
+    steps: list[int]
+    edges: dict[int, np.ndarray]
+    told: str  # a sentence: what a step is here
+
+
+def step_of(began: np.ndarray, steps: pd.DataFrame) -> np.ndarray:
+    """The number of the step that each time is in; -1: before the first.
+
+    @param steps  STEP rows of the rank, sorted: step, begin_ns
+    """
+    at = np.searchsorted(steps["begin_ns"].to_numpy(), began, side="right") - 1
+    return np.where(at >= 0, steps["step"].to_numpy()[np.maximum(at, 0)], -1)
+
+
+def windows(
+    steps: dict[int, pd.DataFrame], done: dict[int, pd.Series], rows: pd.DataFrame,
+    meeting: np.ndarray, step: np.ndarray,
+) -> Windows:
+    """@param steps    by rank: step, begin_ns, end_ns of its STEP rows, on one clock
+    @param done     by rank: when it was done with what it began in each step, ns by step
+    @param rows     meetings.COLUMNS of all ranks, on one clock
+    @param meeting  meetings.matched()
+    @param step     in which each was begun
+    @throws DataError where no step is on all ranks
+    """
+    common = sorted(set.intersection(*(set(mine["step"]) for mine in steps.values())))
+    common = [int(number) for number in common if number >= 0]
+    if not common:
+        raise DataError("no step is in the traces of all ranks")
+    first = {rank: int(mine.loc[mine["step"] == common[0], "begin_ns"].iloc[0])
+             for rank, mine in steps.items()}
+    leave = _last_meetings(list(steps), common, rows, meeting, step)
+    if leave is not None and len(common) > 1:
+        # What lies before the first meeting is a part of a step.
+        edges = {rank: leave[rank] for rank in steps}
+        return Windows(common[1:], edges, "A step is from when all ranks leave the last collective "
+                       "of one step to when they leave that of the next.")
+    last = np.array([max(int(done[rank].get(number, 0)) for rank in steps) for number in common])
+    last = np.maximum.accumulate(last)
+    if leave is not None:
+        return Windows(common, {rank: np.array([begin, max(last[-1], begin)])
+                                for rank, begin in first.items()}, "The trace has one step.")
+    edges = {rank: np.maximum.accumulate(np.append(begin, last)) for rank, begin in first.items()}
+    return Windows(common, edges, "The ranks never meet all together: a step ends when the last "
+                   "of them is done with it.")
+
+
+def _last_meetings(
+    ranks: list[int], common: list[int], rows: pd.DataFrame, meeting: np.ndarray, step: np.ndarray
+) -> dict[int, np.ndarray] | None:
+    """By rank when it left the last collective of all ranks of each step; None where a step has
+    none."""
+    chosen = (rows["kind"] == COLLECTIVE).to_numpy() & (meeting >= 0)
+    part = pd.DataFrame({"rank": rows["rank"].to_numpy(), "meeting": meeting, "step": step,
+                         "end": rows["end_ns"].to_numpy(np.int64)})[chosen]
+    together = part.groupby("meeting").agg(ranks=("rank", "nunique"), step=("step", "min"),
+                                           end=("end", "max"))
+    together = together[(together["ranks"] == len(ranks)) & together["step"].isin(common)]
+    last = together.sort_values("end").groupby("step").tail(1)
+    if len(ranks) < 2 or set(last["step"]) != set(common):
+        return None
+    ends = part[part["meeting"].isin(last.index)].groupby(["meeting", "rank"])["end"].max()
+    order = last.sort_values("step").index
+    found = {rank: ends.xs(rank, level="rank").reindex(order).to_numpy(np.int64) for rank in ranks}
+    ascending = all((np.diff(edges) > 0).all() for edges in found.values())
+    return found if ascending else None
