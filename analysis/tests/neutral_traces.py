@@ -51,7 +51,9 @@ class _Rank:
 def ddp(world: int = 4, steps: int = 6, planted: Planted | None = None, seed: int = 1,
         offset: dict[int, int] | None = None, drift: dict[int, float] | None = None,
         lengths: dict[int, str] | None = None) -> list[RankTrace]:
-    """@param offset, drift  of ranks' clocks: ns, and share; @param lengths  of documents by rank"""
+    """@param offset, drift  of ranks' clocks: ns, and share
+    @param lengths  of documents by rank
+    """
     planted = planted or Planted()
     ranks = [_Rank(rank, seed) for rank in range(world)]
     members = ",".join(map(str, range(world)))

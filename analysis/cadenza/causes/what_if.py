@@ -157,12 +157,7 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
         frame[column] = frame[column].cat.remove_unused_categories()
     rank = lanes.rank[node]
     pieces = np.bincount(lanes.event[node])[lanes.event[node]]
-    # As in loads.operation_loads(); where nothing has FLOPs, calls of one name are alike, but for
-    # those of attention, whose documents differ.
-    alike = frame["category"] == "data"
-    if not (frame["flops"] > 0).any():
-        alike |= frame["category"] != "compute_attention"
-    frame.loc[alike, "flops"] = 1.0
+    frame.loc[frame["category"] == "data", "flops"] = 1.0  # as in loads.operation_loads()
     frame["flops"] /= pieces  # an event with others in it has several nodes
     return frame.assign(
         node=node, rank=rank, time=graph.own[node] - graph.pause[node], pause=graph.pause[node],
@@ -193,7 +188,7 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     whatever stage; at least 1.
 
     The optimizer, which has no FLOPs, is compared with the times of ranks of the same role and
-    stage. Other operations without FLOPs, and those that no other rank does, are taken to be as
+    stage; so is all else but attention where nothing has FLOPs (imported runs). Other operations without FLOPs, and those that no other rank does, are taken to be as
     slow as the rank's others of the phase, else of all; where a rank does all of its operations
     alone, the machine says how slow.
     """
@@ -201,9 +196,14 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
     totals["cost"] = (totals["time"] / totals["flops"]).where(totals["flops"] > 0)
     totals["factor"] = totals["cost"] / usual(totals["cost"], keys)
-    totals["factor"] = totals["factor"].fillna(_of_optimizer(graph, totals)).clip(lower=1)
     reads = nodes.loc[nodes["category"] == "data", "name"].unique()  # no measure of a rank's speed
     computes = ~totals.index.get_level_values("name").isin(reads)
+    phase = totals.index.get_level_values("phase").astype(object)
+    alike = np.asarray(phase == "optimizer")
+    if not totals["cost"][computes].notna().any():  # an imported run
+        attends = nodes.loc[nodes["category"] == "compute_attention", "name"].unique()
+        alike = computes & ~totals.index.get_level_values("name").isin(attends)
+    totals["factor"] = totals["factor"].fillna(_of_peers(graph, totals, alike)).clip(lower=1)
     known = totals[totals["factor"].notna() & computes]
     known = known.assign(fair=known["time"] / known["factor"])[["time", "fair"]]
     of_phase = known.groupby(level=["rank", "phase"], observed=True).sum()
@@ -216,15 +216,17 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     return factor.fillna(near).fillna(nodes["rank"].map(overall)).to_numpy()
 
 
-def _of_optimizer(graph: StepGraph, totals: pd.DataFrame) -> pd.Series:
-    """By how much the rank is slower in the optimizer than its peers; NaN in other rows.
+def _of_peers(graph: StepGraph, totals: pd.DataFrame, alike: np.ndarray) -> pd.Series:
+    """By how much the rank is slower than its peers in operations that are alike on all of them;
+    NaN in other rows.
 
     @param totals  time by name, phase and rank (index)
+    @param alike   bool, by row
     """
     rank = totals.index.get_level_values("rank")
     stage = graph.ranks.groupby(["role", "pipeline"], sort=False).ngroup().to_numpy()[rank]
     phase = totals.index.get_level_values("phase").astype(object)
-    time = totals["time"].where(phase == "optimizer").astype(float)
+    time = totals["time"].where(alike).astype(float)
     return time / usual(time, [totals.index.get_level_values("name"), phase, stage])
 
 
@@ -232,6 +234,8 @@ def _alone(nodes: pd.DataFrame) -> pd.Series:
     """By rank (index): whether no other rank does what it does."""
     keys = ["name", "phase"]
     counted = (nodes["flops"] > 0) & (nodes["category"] != "data")
+    if not counted.any():
+        counted = nodes["category"] != "data"
     pairs = nodes.assign(of=nodes["rank"].where(counted)).groupby([*keys, "rank"], observed=True)
     ranks = pairs["of"].max().groupby(level=keys, observed=True).transform("nunique")
     return (ranks <= 1).groupby(level="rank").all()

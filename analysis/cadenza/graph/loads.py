@@ -27,7 +27,7 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
              still (seconds without a core), flops (of copies, which have none: bytes)
 
     A rank's seconds of an operation in a step, without the collectives of a tensor group in it, and
-    their variance(). Where nothing has FLOPs and no rank a peer, these are numbers of calls.
+    their variance().
     """
     inner = inside_computation(events)
     working = one_of(events["category"], *WORK) & one_of(events["lane"], "compute")
@@ -35,12 +35,7 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     columns = ["step", "phase", "category", "name", "rank", "seconds", "flops", "still_ns"]
     part = events.loc[working, columns]
     part["still"] = part.pop("still_ns").clip(lower=0) / 1e9
-    reads = part["category"] == "data"
-    peers = _peers(ranks)
-    if peers.is_unique and not (part["flops"] > 0).any():
-        # No rank has a peer: calls of one name are alike, but for those of attention.
-        reads |= part["category"] != "compute_attention"
-    part.loc[reads, "flops"] = 1.0  # reading has none: by its times
+    part.loc[part["category"] == "data", "flops"] = 1.0  # reading has none: by its times
     copies = (part["category"] == "compute_other") & (part["flops"] == 0)
     part["flops"] = part["flops"].where(~copies, events.loc[working, "bytes"].astype(float))
     part["seconds"] -= _inside(events, np.flatnonzero(working), np.flatnonzero(inner))
@@ -53,7 +48,7 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     sums = part.groupby(keys, observed=True, sort=True)[values].sum().reset_index()
     for column in ("category", "name"):
         sums[column] = sums[column].astype(object)
-    sums.insert(5, "peers", peers.reindex(sums["rank"]).to_numpy())
+    sums.insert(5, "peers", _peers(ranks).reindex(sums["rank"]).to_numpy())
     return sums
 
 
