@@ -188,9 +188,10 @@ def _rank_factors(graph: StepGraph, nodes: pd.DataFrame) -> np.ndarray:
     whatever stage; at least 1.
 
     The optimizer, which has no FLOPs, is compared with the times of ranks of the same role and
-    stage; so is all else but attention where nothing has FLOPs (imported runs). Other operations without FLOPs, and those that no other rank does, are taken to be as
-    slow as the rank's others of the phase, else of all; where a rank does all of its operations
-    alone, the machine says how slow.
+    stage; so is all else but attention where nothing has FLOPs (imported runs). Other operations
+    without FLOPs, and those that no other rank does, are taken to be as slow as the rank's others
+    of the phase, else of all; where a rank does all of its operations alone, the machine says how
+    slow.
     """
     keys = ["name", "phase"]
     totals = nodes.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
