@@ -25,7 +25,7 @@ from cadenza.time.parts import PARTS, rank_totals, step_times, time_parts
 from cadenza.time.roofline import attention_tasks
 from cadenza.positions import by_depth, by_distance, by_position
 from cadenza.read.run import Run
-from cadenza.read.run import open_run as open  # noqa: A004 - cadenza.open(run) is the way in
+from cadenza.opening import open_run as open  # noqa: A004 - cadenza.open(run) is the way in
 from cadenza.causes.stragglers import stragglers
 from cadenza.study import Study
 from cadenza.summary import summarize

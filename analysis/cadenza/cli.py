@@ -27,6 +27,7 @@ _EXAMPLES = """examples:
   cadenza-analyze links runs/cad                      which links are slow, and what that costs
   cadenza-analyze compare runs/colocated runs/cad     what changed, part by part
   cadenza-analyze export runs/cad --format perfetto --steps 3   for ui.perfetto.dev
+  cadenza-analyze import traces --output runs/theirs  from PyTorch's profiler, Nsight and others
 """
 
 
@@ -101,6 +102,7 @@ def _parser() -> Parser:
     for one in (summary, stragglers, bubbles, imbalance, what_if, links, path, positions, compare,
                 check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    _add_import(to)
     _add_export(to)
     _add_pictures(to)
     return parser
@@ -119,6 +121,30 @@ def _command(
     made.set_defaults(action=action)
     add_detail(made)
     return made
+
+
+def _add_import(to: argparse._SubParsersAction) -> None:
+    made = to.add_parser(
+        "import", help="a run folder from traces of other programs",
+        description="Reads the traces of other programs (PyTorch's profiler, Nsight Systems, "
+                    "StragglerAnalysis, the neutral format), aligns the ranks' clocks by their "
+                    "collectives, and writes a run folder that every command reads. Prints what "
+                    "the traces cannot tell. Commands open such traces directly, too.",
+        epilog="example:\n  cadenza-analyze import traces --output runs/theirs\n"
+               "  cadenza-analyze report runs/theirs",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("traces", nargs="+", type=Path, metavar="TRACES",
+                      help="file, or folder of files: one or more of each rank")
+    made.add_argument("--output", type=Path, required=True, metavar="RUN", help="new run folder")
+    made.add_argument("--from", dest="source", metavar="SOURCE",
+                      help="kineto, nsight, straggler_analysis or neutral; default: each file "
+                           "says it")
+    made.add_argument("--layout", metavar="NAME=SIZE,...",
+                      help="sizes of data, pipeline, tensor, context, as data=4,tensor=2: ranks "
+                           "count through tensor first, then context, data and pipeline; "
+                           "default: what the process groups tell")
+    made.set_defaults(action=commands.import_traces)
+    add_detail(made)
 
 
 def _add_export(to: argparse._SubParsersAction) -> None:

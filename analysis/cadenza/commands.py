@@ -28,7 +28,8 @@ from cadenza.time.imbalance import over_passes
 from cadenza.time.parts import LOST
 from cadenza.plan.read import read_plan
 from cadenza.positions import by_depth, by_distance, by_position, last_steps
-from cadenza.read.run import chosen, open_run
+from cadenza.opening import open_run
+from cadenza.read.run import chosen
 from cadenza.study import Study
 from cadenza.summary import identity, labels, summarize
 from cadenza.tables import PART_HEADERS
@@ -115,6 +116,16 @@ def report(arguments: Namespace) -> None:
     write_report([_open(path).run for path in arguments.runs], output)
     log.hide()
     print(f"report: {printable(str(output))}")
+
+
+def import_traces(arguments: Namespace) -> None:
+    from cadenza.sources.importing import import_run  # takes a while to load
+
+    said = import_run(arguments.traces, arguments.output, arguments.source, arguments.layout)
+    log.hide()
+    for line in said:
+        print(line)
+    print(f"run: {printable(str(arguments.output))}")
 
 
 def summary(arguments: Namespace) -> None:

@@ -279,13 +279,8 @@ class TimeHook:
 
     def _columns(self, rows):
         times = self._clock.times([at for begin, end, _ in rows for at in (begin, end)])
-        ends = {}  # by stream
         for number, (_, _, row) in enumerate(rows):
-            begin, end = times[2 * number:2 * number + 2]
-            if row["kind"] in ("collective", "receive"):  # on its stream one is after another
-                begin = min(max(begin, ends.get(row["stream"], begin)), end)
-                ends[row["stream"]] = end
-            row |= {"begin_ns": begin, "end_ns": end}
+            row |= {"begin_ns": times[2 * number], "end_ns": times[2 * number + 1]}
         columns = {}
         for name, kind in COLUMNS.items():
             values = [row.get(name, DEFAULTS.get(name)) for _, _, row in rows]

@@ -40,6 +40,7 @@ _HOST_BOUND = 0.05  # of a step, for which all ranks have nothing to run: worth 
 _STAND_STILL = 0.03  # of its computing time, what a rank has no core for
 _FURTHER = 0.25  # of the largest lack of a core of a rank, what is more than its variation
 _COLD = 0.3  # of the time without a core, by how much a rank may then be slower
+_COLDEST = 0.5  # of what is usual, by how much it may at most
 _LEAST_VARIES = 0.01  # standard deviation of the share of a step that a rank has no core for
 _APART = 0.954  # standard deviations, the median distance of two normal numbers
 
@@ -74,7 +75,8 @@ def _slow(facts: Facts) -> Iterable[Trouble]:
     """Ranks that take longer for the same work, while they have a core."""
     cells = facts.cells
     # Who gets its core of a host back finds its caches cold: what that may cost is no slowness.
-    cold = np.minimum(_COLD * cells.still, np.clip(cells.run - cells.fair, 0, None))
+    most = np.clip(cells.run - cells.fair, 0, _COLDEST * cells.fair)
+    cold = np.minimum(_COLD * cells.still, most)
     cold *= on_shared_cores(facts)[:, None]
     cells = replace(cells, run=cells.run - cold)
     level = log_ratio(cells.run, cells.fair)

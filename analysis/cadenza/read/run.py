@@ -56,15 +56,6 @@ def chosen(
     return found
 
 
-def open_run(path: str | Path, whole: bool = False) -> Run:
-    """Opens a run folder. Only headers are read here; frames are read when asked for.
-
-    @param whole  reads all files to their end, for damage in the middle of one: such a rank is left
-                  out of all frames. Without it, the frame that meets it is a DamagedError
-    """
-    return Run(Path(path), whole)
-
-
 @with_units
 class Run:
     """What a run left behind.
@@ -73,8 +64,8 @@ class Run:
     everything here is of its complete steps.
     """
 
-    def __init__(self, path: Path, whole: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Path, whole: bool = False, keep: object = None) -> None:
+        self.path, self._keep = path, keep  # a folder that lives as long as the run does
         if not path.exists():
             raise DataError(f"{path}: no such run folder")
         if not path.is_dir():
@@ -316,6 +307,11 @@ class Run:
             return machine_of(read_yaml(source, content), self.config)
         except ValueError as error:
             raise DataError(f"{source}: not a machine file: {error}") from error
+
+
+def holds_run(path: Path) -> bool:
+    """Whether it is a folder with rank files."""
+    return bool(_rank_files(path))
 
 
 def _rank_files(path: Path) -> list[Path]:

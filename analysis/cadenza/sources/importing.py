@@ -83,6 +83,12 @@ def import_run(
     return said
 
 
+def found_in(path: Path) -> bool:
+    """Whether there is something that a source reads, at the first look."""
+    candidates = sorted(path.iterdir()) if path.is_dir() else [path]
+    return bool(_claimed([path, *candidates], SOURCES))
+
+
 def _files(inputs: Sequence[Path], name: str | None) -> list[tuple[Path, Source]]:
     """Each file that a source reads, and the source."""
     known = [one for one in SOURCES if name in (None, one.name)]

@@ -4,5 +4,6 @@
 from __future__ import annotations
 
 from cadenza.sources.neutral import Source
+from cadenza.sources.neutral_files import NEUTRAL
 
-SOURCES: tuple[Source, ...] = ()
+SOURCES: tuple[Source, ...] = (NEUTRAL,)

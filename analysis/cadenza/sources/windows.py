@@ -77,14 +77,14 @@ def _last_meetings(
     chosen = (rows["kind"] == COLLECTIVE).to_numpy() & (meeting >= 0)
     part = pd.DataFrame({"rank": rows["rank"].to_numpy(), "meeting": meeting, "step": step,
                          "end": rows["end_ns"].to_numpy(np.int64)})[chosen]
-    together = part.groupby("meeting").agg(ranks=("rank", "nunique"), step=("step", "min"),
-                                           end=("end", "max"))
+    together = part.groupby("meeting").agg(ranks=("rank", "nunique"), step=("step", "min"))
     together = together[(together["ranks"] == len(ranks)) & together["step"].isin(common)]
-    last = together.sort_values("end").groupby("step").tail(1)
-    if len(ranks) < 2 or set(last["step"]) != set(common):
+    if len(ranks) < 2 or set(together["step"]) != set(common):
         return None
-    ends = part[part["meeting"].isin(last.index)].groupby(["meeting", "rank"])["end"].max()
-    order = last.sort_values("step").index
-    found = {rank: ends.xs(rank, level="rank").reindex(order).to_numpy(np.int64) for rank in ranks}
+    # Several may be under way at once, and end in another order on each rank.
+    mine = part[part["meeting"].isin(together.index)]
+    of_step = mine["meeting"].map(together["step"]).rename("of")
+    ends = mine.groupby([of_step, "rank"])["end"].max()
+    found = {rank: ends.xs(rank, level="rank").sort_index().to_numpy(np.int64) for rank in ranks}
     ascending = all((np.diff(edges) > 0).all() for edges in found.values())
     return found if ascending else None

@@ -506,7 +506,7 @@ def test_the_analysis_opens_it(experiment, tmp_path):
     pytest.importorskip("cadenza.cli", reason="the package analysis/ is not installed here")
 
     from cadenza.read import schema
-    from cadenza.read.run import open_run
+    from cadenza.opening import open_run
 
     simulate(experiment, "--trace", "full", "--output", tmp_path / "run")
     assert "imbalance" in harness.analyze("summary", tmp_path / "run").stdout

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import harness
-from cadenza.read.run import open_run
+from cadenza.opening import open_run
 from test_watchdog import assert_gone
 from two_hosts import NAMES, SKEW, TwoHosts, Unavailable
 
