@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of the events of one file: some columns, as arrays.
+
+Names and threads are numbers that stand for what `Events.names` and `Events.lanes` hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import compress
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from cadenza.sources.kernels import COMMUNICATION, class_of
+from cadenza.sources.kineto.parameters import ParameterRecorder, Parameters
+from cadenza.sources.kineto.texts import Codes
+
+# What an event is, by its category in lower case; those that are not listed are not kept.
+OPERATION, RANGE, LAUNCH, KERNEL, COPYING = 1, 2, 3, 4, 5
+_PYTHON = 6
+CATEGORIES = {
+    "cpu_op": OPERATION, "operator": OPERATION, "user_annotation": RANGE,
+    "cuda_runtime": LAUNCH, "cuda_driver": LAUNCH, "runtime": LAUNCH, "hip_runtime": LAUNCH,
+    "xpu_runtime": LAUNCH, "mtia_runtime": LAUNCH, "privateuse1_runtime": LAUNCH,
+    "kernel": KERNEL, "concurrent_kernel": KERNEL, "gpu_memcpy": COPYING, "gpu_memset": COPYING,
+    "memcpy": COPYING, "memset": COPYING, "python_function": _PYTHON,
+}
+COLLECTOR = "<built-in function collect>"  # the one function of Python that is kept
+LATEST = 9e15  # microseconds, of a time; and of a length
+MOST = 16_000_000  # events that are kept of a file, of 34 bytes each
+
+_COLUMNS = itemgetter("cat", "name", "pid", "tid", "ts", "dur")
+_NONE: dict[str, Any] = {}
+
+
+@dataclass
+class Events:
+    """Arrays of equal length, in the order of the file. Times are ns of the rank's clock."""
+
+    begin: np.ndarray
+    end: np.ndarray
+    kind: np.ndarray  # OPERATION, RANGE, ...
+    name: np.ndarray  # number in `names`
+    lane: np.ndarray  # number in `lanes`
+    link: np.ndarray  # of a launch, kernel or copy: their common number, -1 if none; of an
+    # operation: 1 if the pass back has to mirror it, 0 if not
+    names: list[str]
+    lanes: list[tuple[Any, Any]]  # process and thread, or device and stream, as the file has them
+    copied: tuple[np.ndarray, np.ndarray]  # rows of copies, and their bytes
+    parameters: Parameters
+    memory: np.ndarray  # of shape (n, 3): ns, bytes that are allocated, 1 on a device and 0 if not
+    labels: dict[Any, str]  # words by process
+    cannot: list[str]
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def of(self, own: np.ndarray) -> Events:
+        """Those that `own` holds for, without memory, which says no thread."""
+        row = np.cumsum(own) - 1
+        copied = own[self.copied[0]]
+        return replace(
+            self, begin=self.begin[own], end=self.end[own], kind=self.kind[own],
+            name=self.name[own], lane=self.lane[own], link=self.link[own],
+            copied=(row[self.copied[0][copied]], self.copied[1][copied]),
+            parameters=self.parameters.of(own, row), memory=self.memory[:0])
+
+
+class Recorder:
+    """`add` takes the events of a piece and keeps nothing else of them."""
+
+    def __init__(self) -> None:
+        self._names, self._lanes = Codes(), Codes((None, None))
+        self._kinds = _Kinds()
+        self._tells = np.zeros(0, bool)  # by name
+        self._parts: list[tuple[np.ndarray, ...]] = []
+        self._copied: list[tuple[int, int]] = []
+        self._memory: list[tuple[float, float, int, int]] = []
+        self._parameters = ParameterRecorder()
+        self._labels: dict[Any, str] = {}
+        self._unusable = 0
+        self.count = 0
+
+    @property
+    def full(self) -> bool:
+        return self.count >= MOST
+
+    def add(self, events: list[Any]) -> None:
+        """What is no event, or has times that are none, is counted and left out."""
+        try:
+            self._take(events)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            sound = [event for event in map(_sound, events) if event is not None]
+            self._unusable += len(events) - len(sound)
+            self._take(sound)
+
+    def _take(self, events: list[dict[str, Any]]) -> None:
+        complete = [event for event in events if event["ph"] == "X"]
+        self._take_others([event for event in events if event["ph"] in ("i", "M")])
+        if not complete:
+            return
+        categories, names, pids, tids, times, lengths = zip(*map(_COLUMNS, complete), strict=True)
+        kind = np.fromiter(map(self._kinds.__getitem__, categories), np.int8, len(complete))
+        for at in np.flatnonzero(kind == _PYTHON).tolist():
+            kind[at] = RANGE if names[at] == COLLECTOR else 0
+        begin, length, sound = _times(complete, times, lengths)
+        self._unusable += int(np.count_nonzero(~sound & (kind > 0)))
+        keep = sound & (kind > 0)
+        kept = list(compress(complete, keep))
+        kind, begin = kind[keep], begin[keep]
+        part = (begin, begin + length[keep], kind,
+                _numbers(map(self._names.__getitem__, compress(names, keep)), len(kept)),
+                _numbers(map(self._lanes.__getitem__, compress(zip(pids, tids, strict=True), keep)),
+                         len(kept)),
+                _links(kept, kind))
+        self._take_details(kept, part)
+        self._parts.append(part)
+        self.count += len(kept)
+
+    def _take_details(self, kept: list[dict[str, Any]], part: tuple[np.ndarray, ...]) -> None:
+        _, _, kind, name, _, _ = part
+        for at in np.flatnonzero(kind == COPYING).tolist():
+            amount = kept[at].get("args", _NONE).get("bytes", -1)
+            if type(amount) is int and 0 <= amount < 1 << 60:
+                self._copied.append((self.count + at, amount))
+        telling = np.fromiter(map(self._telling, range(len(self._tells), len(self._names))), bool)
+        self._tells = np.concatenate((self._tells, telling))
+        for at in np.flatnonzero(self._tells[name] & (kind != LAUNCH)).tolist():
+            event = kept[at]
+            self._parameters.add(self.count + at, event["name"], event.get("args", _NONE))
+
+    def _telling(self, number: int) -> bool:
+        """Whether events of this name may say something about communication."""
+        name = self._names.thing(number)
+        return name == "record_param_comms" or name.startswith(("c10d::", "gloo:")) \
+            or class_of(name) == COMMUNICATION
+
+    def _take_others(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
+            name, args = event["name"], event.get("args", _NONE)
+            if name == "[memory]" and type(args.get("Total Allocated")) is int:
+                self._memory.append((event["ts"], event.get("ts_part", 0),
+                                     min(max(args["Total Allocated"], 0), 1 << 60),
+                                     args.get("Device Type") not in (0, None)))
+            elif name in ("process_name", "process_labels") and len(self._labels) < 1 << 16:
+                word = str(args.get("name", args.get("labels", "")))[:200]
+                self._labels[event["pid"]] = f"{self._labels.get(event['pid'], '')} {word}".strip()
+
+    def finish(self, base: int) -> Events:
+        """@param base ns that are added to all times"""
+        columns = [np.concatenate(column) for column in zip(*self._parts, strict=True)] \
+            if self._parts else [np.zeros(0, np.int64)] * 6
+        self._parts = []
+        columns[0] += base
+        columns[1] += base
+        copied = np.array(self._copied, np.int64).reshape(-1, 2).T
+        memory = np.array(self._memory, np.float64).reshape(-1, 4)
+        memory = memory[np.isfinite(memory).all(axis=1) & (np.abs(memory[:, 0]) < LATEST)]
+        moments = _nanoseconds(memory[:, 0], memory[:, 1]) + base
+        return Events(*columns, self._names.things(), self._lanes.things(), (copied[0], copied[1]),
+                      self._parameters.finish(),
+                      np.column_stack((moments, memory[:, 2:].astype(np.int64))), self._labels,
+                      list(self._told()))
+
+    def _told(self) -> Iterator[str]:
+        if self._unusable:
+            yield f"{self._unusable} events have no sound times or words and were left out"
+        if self._names.full:
+            yield "the file has too many different names: later ones are not told"
+        if self._lanes.full:
+            yield "the file has too many different threads: later ones are taken for one"
+
+
+class _Kinds(dict[str, int]):
+    """By the category as it is written."""
+
+    def __missing__(self, category: str) -> int:
+        kind = CATEGORIES.get(category.lower(), 0)
+        if len(self) < 1000:
+            self[category] = kind
+        return kind
+
+
+def _numbers(numbers: Iterator[int], count: int) -> np.ndarray:
+    return np.fromiter(numbers, np.int32, count)
+
+
+def _times(complete: list[dict[str, Any]], times: tuple[float, ...], lengths: tuple[float, ...],
+           ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Begins and lengths in ns, and which are sound."""
+    begin, length = np.array(times, np.float64), np.array(lengths, np.float64)
+    sound = (np.abs(begin) < LATEST) & (length >= 0) & (length < LATEST / 1000)
+    part = np.array([event.get("ts_part", 0) for event in complete], np.float64) \
+        if "ts_part" in complete[0] or "ts_part" in complete[-1] else np.zeros(len(complete))
+    return (_nanoseconds(np.where(sound, begin, 0), part),
+            np.rint(np.where(sound, length, 0) * 1000).astype(np.int64), sound)
+
+
+def _nanoseconds(microseconds: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Exact, where float64 has no room for so many ns."""
+    whole = np.floor(microseconds)
+    return whole.astype(np.int64) * 1000 \
+        + np.rint((microseconds - whole + part) * 1000).astype(np.int64)
+
+
+def _links(kept: list[dict[str, Any]], kind: np.ndarray) -> np.ndarray:
+    link = np.full(len(kept), -1, np.int64)
+    launched = np.flatnonzero((kind >= LAUNCH) & (kind <= COPYING))
+    link[launched] = np.fromiter(
+        (kept[at].get("args", _NONE).get("correlation", -1) for at in launched.tolist()), np.int64,
+        launched.size)
+    operations = np.flatnonzero(kind == OPERATION)
+    link[operations] = np.fromiter(
+        (args.get("Fwd thread id", 1) == 0 and args.get("Sequence number", -1) >= 0
+         for args in (kept[at].get("args", _NONE) for at in operations.tolist())), np.int64,
+        operations.size)
+    return link
+
+
+def _sound(event: object) -> dict[str, Any] | None:
+    """The event with words and numbers where others are expected; None: it is no event."""
+    if not isinstance(event, dict) or not isinstance(event.get("ph"), str):
+        return None
+    if event["ph"] == "X" and not all(type(event.get(key)) in (int, float)
+                                      for key in ("ts", "dur")):
+        return None
+    args = event.get("args")
+    sound = {key: value for key, value in args.items() if key not in _WHOLE or (
+        type(value) is int and abs(value) < 1 << 62)} if isinstance(args, dict) else {}
+    return {"ph": event["ph"], "cat": _word(event.get("cat")), "name": _word(event.get("name")),
+            "pid": _thread(event.get("pid")), "tid": _thread(event.get("tid")),
+            "ts": _number(event.get("ts")), "ts_part": _number(event.get("ts_part", 0)),
+            "dur": _number(event.get("dur")), "args": sound}
+
+
+_WHOLE = ("correlation", "Sequence number", "Fwd thread id", "Total Allocated")
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _thread(value: object) -> int | str | None:
+    return value if isinstance(value, int | str) else None
+
+
+def _number(value: object) -> float:
+    return float(value) if type(value) in (int, float) and abs(value) < 1e300 else float("nan")
