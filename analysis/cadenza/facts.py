@@ -22,7 +22,7 @@ def facts(summary: dict) -> list[tuple[str, str]]:
     if imbalance["planned"] is not None:
         planned = f"; planned {imbalance['planned']:.3f}"
     cut = " complete; the run was cut off" if summary["truncated"] else ""
-    return [
+    found = [
         ("placement", f"{summary['placement'] or NONE} (servers: {servers})"),
         ("ranks", ranks),
         ("steps", f"{summary['steps']}{cut}"),
@@ -42,6 +42,21 @@ def facts(summary: dict) -> list[tuple[str, str]]:
         ("attention FLOPs", _sparsity(summary["attention_sparsity"])),
         ("trace", of_trace(summary["findings"], summary["worst_finding"])),
     ]
+    if summary["imported"] is None:
+        return found
+    # What other programs' traces never say needs no row.
+    return [*_imported(summary["imported"]), *(one for one in found if one[1][:1] != NONE)]
+
+
+def _imported(found: dict) -> list[tuple[str, str]]:
+    off = found["offset_seconds"]
+    clocks = "agree" if off == 0 else f"up to {seconds(off)} apart"
+    if found["drift_ppm"]:
+        clocks += f", drifting by up to {found['drift_ppm']:.3g} ppm"
+    return [("imported from", ", ".join(found["from"])),
+            ("a step", found["step"]),
+            ("not in the traces", " ".join(found["cannot_tell"]) or NONE),
+            ("clocks", f"{clocks}{'' if off == 0 else ': aligned by collectives'}")]
 
 
 def _start_up(found: dict) -> str:

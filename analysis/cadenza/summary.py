@@ -37,6 +37,7 @@ def summarize(study: Study) -> dict:
     missing = [] if study.has_events else [f"{run.path}: no events in the trace"]
     return {
         **identity(run),
+        "imported": imported(run),
         "ranks": len(study.ranks),
         "world": run.world,
         "steps": len(study.step_times),
@@ -74,12 +75,32 @@ def identity(run: Run) -> dict:
     }
 
 
+def imported(run: Run) -> dict | None:
+    """Of an imported run: which sources its files are of (`from`), what a `step` is, sentences about
+    what they cannot tell (`cannot_tell`), and by how much its clocks were off before they were aligned, at most
+    (`offset_seconds`, `drift_ppm`). None for a run of Cadenza's own."""
+    found = run.config.get("imported")
+    if run.info["producer"] != "importer" or not isinstance(found, dict):
+        return None
+    clocks = found.get("clocks")
+    clocks = [one for one in clocks.values() if isinstance(one, dict)] \
+        if isinstance(clocks, dict) else []
+
+    def most(key: str) -> float:
+        return max((abs(finite(one.get(key)) or 0.0) for one in clocks), default=0.0)
+
+    return {**{key: [str(one) for one in found.get(key) or ()] for key in ("from", "cannot_tell")},
+            "step": str(found.get("step", "")),
+            "offset_seconds": most("offset_ns") / 1e9, "drift_ppm": most("drift_ppm")}
+
+
 def labels(runs: list[dict]) -> list[str]:
     """The shortest thing that tells runs apart, by identity(): placement, name, producer or
     folder, from where folders differ."""
     for key in ("placement", "name", "producer"):
         found = [str(run[key]) for run in runs]
-        if len(set(found)) == len(found):
+        told = all(run[key] is not None for run in runs)
+        if told and len(set(found)) == len(found):
             return found
     paths = [run["path"] for run in runs]
     folders = [os.path.abspath(path) for path in paths]

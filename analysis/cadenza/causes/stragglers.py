@@ -192,8 +192,8 @@ def _why_late(mine: pd.DataFrame, many: bool, by_work: bool) -> dict:
     share, name = np.nan, _WORDS[category]
     if why == "cost":
         if one["flops"] <= 0:
-            return {"why": why, "amount": np.nan, "cause": f"its {name} take longer, the rest of "
-                    "what it does does not: its documents are longer"}
+            return {"why": why, "amount": np.nan, "cause": f"its {name} take longer, its "
+                    "other work does not: its documents are longer"}
         share = one["flops"] / one["usual_flops"] if one["usual_flops"] > 0 else np.inf
         copies = category == "compute_other"
         much = "move {:.2f} x the median bytes" if copies else "have {:.2f} x the median FLOPs"

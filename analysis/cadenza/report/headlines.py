@@ -20,6 +20,10 @@ _WITH = {
     "all ranks balanced": "With all ranks balanced",
     "no attention imbalance": "Without attention imbalance",
 }
+_SHARED = {
+    "no attention imbalance": "If the ranks shared core attention evenly (core attention "
+                              "disaggregation, its messages not counted)",
+}
 
 
 @dataclass
@@ -67,20 +71,24 @@ def _lost(study: Study) -> str:
 
 def _gain(study: Study) -> str:
     """What balance would get back beyond repairs. What nobody can buy, as a free network, is in the
-    table alone."""
+    table alone. Of an imported run, whose ranks could share core attention: what that alone would
+    get back."""
+    lead, beside = _WITH, float(study.verdicts["saves"].sum())
+    if study.run.info["producer"] == "importer":
+        lead, beside = _SHARED, 0.0
     frame = study.what_if()
-    found = frame[frame["scenario"].isin(_WITH)]
+    found = frame[frame["scenario"].isin(lead)]
     if found.empty:
         return ""
     row = found.loc[found["saved_seconds"].idxmax()]
     after, saved = float(row["seconds"]), float(row["saved_seconds"])
-    if saved < (_WORTH + study.verdicts["saves"].sum()) * (after + saved):
+    if saved < (_WORTH + beside) * (after + saved):
         return ""
     low, high = float(row["low_share"]), float(row["high_share"])
     first = f"{low:.0%}" if low >= 0 else _less(low)  # "0% to 25% less"
     spread = f"; in most steps {first} to {_less(high)}" if high - low >= _SPREAD else ""
     return (
-        f"{_WITH[row['scenario']]}, a step would take {seconds(after)} instead "
+        f"{lead[row['scenario']]}, a step would take {seconds(after)} instead "
         f"of {seconds(after + saved)} on average ({_less(saved / (after + saved))}{spread})."
     )
 

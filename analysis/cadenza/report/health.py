@@ -32,7 +32,8 @@ def overview(studies: list[Study], names: list[str], summaries: list[dict]) -> T
     """A column per run, a row per fact."""
     columns = [dict([*facts(summary), *_origin(study, summary)])
                for study, summary in zip(studies, summaries, strict=True)]
-    rows = [[key, *(column[key] for column in columns)] for key in columns[0]]
+    keys = dict.fromkeys(key for column in columns for key in column)
+    rows = [[key, *(column.get(key, NONE) for column in columns)] for key in keys]
     return Table("Runs", ["", *names], rows, wide=len(names) > 1)
 
 

@@ -20,6 +20,7 @@ _TOGETHER = "all|barrier|reduce_scatter|reducescatter"
 _FEWEST = 20  # collectives from which a drift is told
 _SPAN_NS = 500_000_000  # over which they must lie
 _SURE = 4.0  # standard errors that a drift must be
+_FASTEST = 3e-4  # drift: a clock that is further off is no clock
 _SWEEPS = 6
 _MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
 _MOST = 4000  # collectives of a rank that are looked at
@@ -126,7 +127,7 @@ def _line(at: np.ndarray, off: np.ndarray) -> tuple[float, float, float]:
         rest = off - drift * at
         sigma = _MAD * float(np.median(np.abs(rest - np.median(rest))))
         # Of the slope of a line through points that are spread evenly.
-        if abs(drift) < _SURE * np.sqrt(12.0 / count) * sigma / span:
+        if not _SURE * np.sqrt(12.0 / count) * sigma / span <= abs(drift) <= _FASTEST:
             drift = 0.0
     rest = off - drift * at
     level = float(np.median(rest))

@@ -224,17 +224,17 @@ def _write(
     places = layouts.places(ranks, {rank: one.place for rank, one in found.items()}, groups,
                             of_group, rows, sizes)
     flow = np.where(meeting >= 0, meeting + 1, 0)
-    said = _said(found, clock, when.told)
+    said = _said(found, clock)
     world = max([*ranks, *(one.world - 1 for one in found.values())]) + 1
     shared = _Shared(found, clock, when.steps, when.edges, _lengths(found, when.steps), places,
                      of_group, {rank: flow[owner == rank] for rank in ranks},
-                     _facts(inputs, files, places, clock, said), world, made)
+                     _facts(inputs, files, places, clock, when.told, said), world, made)
     (made / "trace").mkdir(parents=True)
     LOG.info("writing %d ranks", len(ranks))
     for _ in mapped(partial(_write_rank, shared), ranks, sum(len(o.ends) for o in found.values())):
         pass
     (made / "experiment.yaml").write_text(str(shared.facts["config"]), encoding="utf-8")
-    return said
+    return [when.told, *said]
 
 
 def _steps_of(one: _Summary) -> np.ndarray:
@@ -265,7 +265,7 @@ def _lengths(found: Mapping[int, _Summary], steps: list[int]) -> dict[int, list[
     return {step: sum(told[step], []) for step in steps if len(told.get(step, ())) == len(found)}
 
 
-def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock], told: str) -> list[str]:
+def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock]) -> list[str]:
     """Sentences about what is not known, those of several ranks once."""
     lines = dict.fromkeys(printable(line) for one in found.values() for line in one.cannot)
     unknown = [rank for rank, one in clock.items() if not one.known]
@@ -276,7 +276,7 @@ def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock], told: str) 
     if all((one.steps["lengths"].astype(object) == "").all() for one in found.values()):
         lines["Lengths of documents are not in the trace: more work of a rank in attention is told "
               "from slowness only where the rest of its work is as fast as usual."] = None
-    said = [told, *lines]
+    said = list(lines)
     if len(said) > _MOST_SAID:
         said = [*said[:_MOST_SAID], f"({len(said) - _MOST_SAID} more sentences of this kind.)"]
     return said
@@ -284,7 +284,8 @@ def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock], told: str) 
 
 def _facts(
     inputs: Sequence[Path], files: list[tuple[Path, Source]],
-    places: Mapping[int, Mapping[str, int]], clock: Mapping[int, Clock], said: list[str],
+    places: Mapping[int, Mapping[str, int]], clock: Mapping[int, Clock], step: str,
+    said: list[str],
 ) -> dict[str, object]:
     names = sorted({source.name for _, source in files})
     sizes = {which: 1 + max(mine.get(which, 0) for mine in places.values())
@@ -294,7 +295,8 @@ def _facts(
     config = {
         "name": printable(inputs[0].resolve().stem if inputs[0].is_file()
                           else inputs[0].resolve().name),
-        "imported": {"from": names, "files": len(files), "cannot_tell": said, "clocks": off},
+        "imported": {"from": names, "files": len(files), "step": step, "cannot_tell": said,
+                     "clocks": off},
         "parallel": sizes,
     }
     key = hashlib.sha256("\n".join(str(path.resolve()) for path, _ in files).encode())

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from cadenza.sources.kineto.source import KINETO
 from cadenza.sources.neutral import Source
 from cadenza.sources.neutral_files import NEUTRAL
+from cadenza.sources.nsight import NSIGHT
 
-SOURCES: tuple[Source, ...] = (NEUTRAL,)
+SOURCES: tuple[Source, ...] = (KINETO, NSIGHT, NEUTRAL)

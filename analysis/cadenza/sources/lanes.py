@@ -117,6 +117,13 @@ def _communication(
     made = _made(rows, np.arange(len(rows)), rows[["begin_ns", "end_ns"]].to_numpy(np.int64),
                  "communication")
     group = rows["group"].astype(object).map(of_group).fillna("data")
+    # A device comes to a communication when its kernel begins; a process when it asks for it, and a
+    # thread of the library begins later.
+    asked = rows["enqueued_ns"].to_numpy(np.int64)
+    on_device = (events["stream"].astype(object) != HOST) & ~events["kind"].isin(COMMUNICATION)
+    if not on_device.any():
+        made["begin_ns"] = np.where(asked > 0, np.minimum(asked, made["begin_ns"]),
+                                    made["begin_ns"])
     return made.assign(
         category=pd.Series(kind, dtype=object).map(CATEGORIES).to_numpy(),
         non_blocking=True, flow=flow[chosen], sends=kind == SEND,

@@ -48,17 +48,18 @@ def windows(
     @throws DataError where no step is on all ranks
     """
     common = sorted(set.intersection(*(set(mine["step"]) for mine in steps.values())))
-    common = [int(number) for number in common if number >= 0]
+    # A profiler may leave a first or last step in which nothing is done.
+    common = [int(number) for number in common
+              if number >= 0 and all(number in mine.index for mine in done.values())]
     if not common:
         raise DataError("no step is in the traces of all ranks")
     first = {rank: int(mine.loc[mine["step"] == common[0], "begin_ns"].iloc[0])
              for rank, mine in steps.items()}
     leave = _last_meetings(list(steps), common, rows, meeting, step)
-    if leave is not None and len(common) > 1:
+    if leave is not None and len(leave[0]) > 1:
         # What lies before the first meeting is a part of a step.
-        edges = {rank: leave[rank] for rank in steps}
-        return Windows(common[1:], edges, "A step is from when all ranks leave the last collective "
-                       "of one step to when they leave that of the next.")
+        return Windows(leave[0][1:], leave[1], "A step is from when all ranks leave the last "
+                       "collective of one step to when they leave that of the next.")
     last = np.array([max(int(done[rank].get(number, 0)) for rank in steps) for number in common])
     last = np.maximum.accumulate(last)
     if leave is not None:
@@ -71,15 +72,17 @@ def windows(
 
 def _last_meetings(
     ranks: list[int], common: list[int], rows: pd.DataFrame, meeting: np.ndarray, step: np.ndarray
-) -> dict[int, np.ndarray] | None:
-    """By rank when it left the last collective of all ranks of each step; None where a step has
-    none."""
+) -> tuple[list[int], dict[int, np.ndarray]] | None:
+    """Steps in which all ranks meet, and by rank when it left the last such collective of each;
+    None where they do not in a step between two in which they do."""
     chosen = (rows["kind"] == COLLECTIVE).to_numpy() & (meeting >= 0)
     part = pd.DataFrame({"rank": rows["rank"].to_numpy(), "meeting": meeting, "step": step,
                          "end": rows["end_ns"].to_numpy(np.int64)})[chosen]
     together = part.groupby("meeting").agg(ranks=("rank", "nunique"), step=("step", "min"))
     together = together[(together["ranks"] == len(ranks)) & together["step"].isin(common)]
-    if len(ranks) < 2 or set(together["step"]) != set(common):
+    meet = sorted(int(number) for number in together["step"].unique())
+    first = common.index(meet[0]) if meet else 0
+    if len(ranks) < 2 or not meet or meet != common[first : first + len(meet)]:
         return None
     # Several may be under way at once, and end in another order on each rank.
     mine = part[part["meeting"].isin(together.index)]
@@ -87,4 +90,4 @@ def _last_meetings(
     ends = mine.groupby([of_step, "rank"])["end"].max()
     found = {rank: ends.xs(rank, level="rank").sort_index().to_numpy(np.int64) for rank in ranks}
     ascending = all((np.diff(edges) > 0).all() for edges in found.values())
-    return found if ascending else None
+    return (meet, found) if ascending else None
