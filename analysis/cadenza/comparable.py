@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _NO_KEY = "(not set)"
 _EQUAL_WORK = ("model.norm_eps", "model.rope.")  # of a model: what a step costs is the same
+_IMPORTED = "imported."  # where a run comes from is no key of an experiment
 _BATCHES = ("batch.", "data.", "seed")
 # What decides the size or the type of dense products: small ones have lower rates.
 _PRODUCTS = ("attention.overlap", "batch.microbatch", "parallel.context", "parallel.tensor",
@@ -26,6 +27,8 @@ _MOST, _LENGTH = 3, 40  # keys that are named, characters of a value
 def changed_keys(first: dict, other: dict) -> pd.DataFrame:
     """Keys of the experiments that differ: key (dotted), first, other; as text."""
     a, b = _flat(first), _flat(other)
+    a, b = ({key: value for key, value in keys.items() if not key.startswith(_IMPORTED)}
+            for keys in (a, b))
     rows = [
         (key, str(a.get(key, _NO_KEY)), str(b.get(key, _NO_KEY)))
         for key in dict.fromkeys((*a, *b))
@@ -59,6 +62,8 @@ def unequal_work(first: Study, other: Study, steps: list[int], ratio: float) -> 
     model, found = changed[_of_other_models(changed["key"])], []
     if len(model):
         found.append(f"the models differ{_named(model)}")
+    if _unknown_documents(first, steps) or _unknown_documents(other, steps):
+        found.append("the traces do not say which documents the steps had")
     if evaluates[0] != evaluates[1]:
         found.append("only one of the runs trains")
     if differ:
@@ -78,6 +83,11 @@ def _other_documents(first: Study, other: Study, steps: list[int]) -> int:
     work = [study.steps.groupby("step")[["documents", "tokens", "sum_length2"]].max().loc[steps]
             for study in (first, other)]
     return int((work[0] != work[1]).any(axis=1).sum())
+
+
+def _unknown_documents(study: Study, steps: list[int]) -> bool:
+    """Of imported runs, which rarely tell."""
+    return bool((study.steps.set_index("step")["tokens"].loc[steps] < 0).any())
 
 
 def _named(rows: pd.DataFrame) -> str:

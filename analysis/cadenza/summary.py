@@ -76,9 +76,9 @@ def identity(run: Run) -> dict:
 
 
 def imported(run: Run) -> dict | None:
-    """Of an imported run: which sources its files are of (`from`), what a `step` is, sentences about
-    what they cannot tell (`cannot_tell`), and by how much its clocks were off before they were aligned, at most
-    (`offset_seconds`, `drift_ppm`). None for a run of Cadenza's own."""
+    """Of an imported run: which sources its files are of (`from`), what a `step` is, sentences
+    about what they cannot tell (`cannot_tell`), and by how much its clocks were off at most before
+    they were aligned (`offset_seconds`, `drift_ppm`). None for a run of Cadenza's own."""
     found = run.config.get("imported")
     if run.info["producer"] != "importer" or not isinstance(found, dict):
         return None

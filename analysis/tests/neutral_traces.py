@@ -115,3 +115,55 @@ def _trace(one: _Rank, world: int, offset: int, drift: float) -> RankTrace:
     return RankTrace(rank=one.rank, world=world, host=f"node{one.rank // 2}", device="NVIDIA H100",
                      groups={"0": ("default_pg", tuple(range(world)))},
                      events=frame({"rank": one.rank, **columns}, len(one.rows)))
+
+
+def pipeline(steps: int = 6, microbatches: int = 4, slow: dict[int, float] | None = None,
+             seed: int = 1) -> list[RankTrace]:
+    """Two stages that only send each other messages: all forward, then all backward (GPipe), whose
+    products have known FLOPs."""
+    random = np.random.default_rng(seed)
+    rows: list[list[dict]] = [[], []]
+    now, number = [0, 0], 0
+
+    def compute(stage: int, phase: str, microbatch: int, size: int) -> None:
+        took = int(size * 4 * MS * (slow or {}).get(stage, 1.0) * random.normal(1, 0.003))
+        rows[stage].append({"kind": "dense", "phase": phase, "name": "gemm", "stream": "stream 7",
+                            "begin_ns": now[stage], "end_ns": now[stage] + took,
+                            "enqueued_ns": max(now[stage] - MS, 1), "microbatch": microbatch,
+                            "flops": size * 1e9})
+        now[stage] += took
+
+    def message(sender: int, phase: str, sequence: int) -> None:
+        begin = now[sender]
+        end = max(begin, now[1 - sender]) + 100 * US
+        for rank, kind in ((sender, "send"), (1 - sender, "receive")):
+            rows[rank].append({"kind": kind, "phase": phase, "name": kind, "stream": "stream 20",
+                               "begin_ns": min(now[rank], end), "end_ns": end, "group": "pp",
+                               "members": "0,1", "peer": 1 - rank, "sequence": sequence,
+                               "bytes": 1 << 20, "enqueued_ns": max(now[rank] - MS, 1)})
+        now[1 - sender] = max(now[1 - sender], end)
+
+    for step in range(steps):
+        begin = list(now)
+        for microbatch in range(microbatches):
+            compute(0, "forward", microbatch, 1)
+            message(0, "forward", number)
+            compute(1, "forward", microbatch, 1)
+            number += 1
+        for microbatch in range(microbatches):
+            compute(1, "backward", microbatch, 2)
+            message(1, "backward", number)
+            compute(0, "backward", microbatch, 2)
+            number += 1
+        for stage in range(2):
+            rows[stage].append({"kind": "step", "step": step, "begin_ns": begin[stage],
+                                "end_ns": now[stage]})
+    traces = []
+    for stage in range(2):
+        columns = {name: [row.get(name, default) for row in rows[stage]] for name, default in {
+            "kind": "", "phase": "other", "name": "", "stream": "host", "begin_ns": 0, "end_ns": 0,
+            "enqueued_ns": 0, "group": "", "members": "", "sequence": -1, "bytes": -1, "step": -1,
+            "peer": -1, "microbatch": -1, "flops": 0.0}.items()}
+        traces.append(RankTrace(rank=stage, world=2, host="node0", device="NVIDIA H100",
+                                events=frame({"rank": stage, **columns}, len(rows[stage]))))
+    return traces

@@ -117,19 +117,40 @@ def _communication(
     made = _made(rows, np.arange(len(rows)), rows[["begin_ns", "end_ns"]].to_numpy(np.int64),
                  "communication")
     group = rows["group"].astype(object).map(of_group).fillna("data")
-    # A device comes to a communication when its kernel begins; a process when it asks for it, and a
-    # thread of the library begins later.
-    asked = rows["enqueued_ns"].to_numpy(np.int64)
-    on_device = (events["stream"].astype(object) != HOST) & ~events["kind"].isin(COMMUNICATION)
-    if not on_device.any():
-        made["begin_ns"] = np.where(asked > 0, np.minimum(asked, made["begin_ns"]),
-                                    made["begin_ns"])
+    made["begin_ns"] = _arrivals(events, rows)
     return made.assign(
         category=pd.Series(kind, dtype=object).map(CATEGORIES).to_numpy(),
         non_blocking=True, flow=flow[chosen], sends=kind == SEND,
         peer=np.where(kind == COLLECTIVE, -1, rows["peer"].to_numpy()),
         waits=group.map(WAITS_FOR_GROUPS).to_numpy(),
     )
+
+
+def _arrivals(events: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
+    """When the rank came to each communication of `rows`, ns.
+
+    A process comes when it asks for it; a thread of the library begins later. A device comes when
+    its kernel begins, but for one that the kernel before it in its queue held up: PyTorch's process
+    groups let it wait for what was launched before it, so that the rank was there when that was
+    done.
+    """
+    begin, end = (rows[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
+    asked = rows["enqueued_ns"].to_numpy(np.int64)
+    kind = events["kind"].astype(object)
+    computed = events[(kind.isin(COMPUTATION) & (events["stream"].astype(object) != HOST)
+                       & (events["enqueued_ns"] > 0)).to_numpy()]
+    if computed.empty:
+        return np.where(asked > 0, np.minimum(asked, begin), begin)
+    computed = computed.sort_values("enqueued_ns", kind="stable")
+    done = np.append(0, np.maximum.accumulate(computed["end_ns"].to_numpy(np.int64)))
+    there = done[np.searchsorted(computed["enqueued_ns"].to_numpy(), asked, side="right")]
+    order = np.lexsort((begin, pd.factorize(rows["stream"].astype(object))[0]))
+    stream = pd.factorize(rows["stream"].astype(object))[0][order]
+    before = np.where(np.append(-1, stream[:-1]) == stream, np.append(0, end[order][:-1]), 0)
+    queued = np.zeros(len(rows), bool)
+    queued[order] = begin[order] - before < _WAKES_NS
+    queued &= (asked > 0) & (there > 0)
+    return np.where(queued, np.minimum(np.maximum(there, asked), begin), begin)
 
 
 def _on_host(events: pd.DataFrame) -> pd.DataFrame:
@@ -174,7 +195,11 @@ def _gaps(
     waits = waits.assign(category="wait")
     known = done[done["kind"] != SYNCHRONIZE]
     known = known.assign(category=known["kind"].map(CATEGORIES))
-    waits = _outside(waits, known)
+    # A process that does something else does not wait; a device waits whatever its process does.
+    if (launched > 0).any():
+        known = _outside(known, waits)
+    else:
+        waits = _outside(waits, known)
     both = pd.concat([known, waits], ignore_index=True)
     # Nothing was there to run until it was launched; of a processor, until it went on.
     until = np.where(launched > 0, np.clip(launched, low, high), high)

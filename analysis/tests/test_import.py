@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Foreign traces become runs: clocks, steps, lanes, and a planted truth that must come out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from neutral_traces import LAYERS, MS, Planted, ddp, pipeline
+
+import cadenza
+from cadenza.cli import main
+from cadenza.comparison import compare
+from cadenza.errors import DataError, UsageError
+from cadenza.sources.align import clocks
+from cadenza.sources.importing import import_run
+from cadenza.sources.layout import dimension, parsed
+from cadenza.sources.meetings import matched
+from cadenza.sources.neutral import RankTrace, frame
+from cadenza.sources.neutral_files import write
+from cadenza.time.pieces import PARTS
+
+
+def written(traces, folder):
+    folder.mkdir(parents=True)
+    for trace in traces:
+        write(trace, folder / f"rank-{trace.rank}.parquet")
+    return folder
+
+
+def imported(tmp_path, traces, **options):
+    folder = written(traces, tmp_path / "traces")
+    said = import_run([folder], tmp_path / "run", **options)
+    return cadenza.Study(cadenza.open(tmp_path / "run")), said
+
+
+def verdict(study):
+    assert len(study.verdicts), "nothing found"
+    return study.verdicts.iloc[0]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_clean_run_is_silent_and_whole(tmp_path, world):
+    study, said = imported(tmp_path, ddp(world, steps=8))
+    assert study.verdicts.empty
+    assert cadenza.check(study.run) == []
+    parts = study.parts
+    assert (parts[list(PARTS)].sum(axis=1) == parts["window"]).all()
+    # From the last sum of one step to that of the next: the optimizer comes first.
+    assert study.chosen_steps(None) == list(range(1, 8))
+    assert "last collective" in said[0]
+    steps = study.steps.sort_values(["rank", "step"])
+    same = steps["rank"].diff() == 0
+    assert (steps["begin_ns"][same] == steps["end_ns"].shift()[same]).all()
+
+
+@pytest.mark.parametrize(("planted", "rank", "cause", "phase", "lost"), [
+    (Planted(slow={2: 1.2}), 2, "slow", "", None),
+    (Planted(backward_ns={1: 10 * MS}), 1, "slow", "backward", 10 * MS),
+    (Planted(host_ns={3: 40 * MS}), 3, "host gap", "forward", None),
+    (Planted(data_ns={0: 60 * MS}), 0, "input", "forward", None),
+    (Planted(attention={1: 1.8}), 1, "work", "", None),
+    (Planted(host_ns={3: 100 * MS}, steps=(5,)), 3, "host gap", "forward", None),
+    (Planted(slow={0: 1.3}, steps=(4, 5, 6, 7, 8, 9)), 0, "slow", "", None),
+])
+def test_a_planted_fault_is_named(tmp_path, planted, rank, cause, phase, lost):
+    study, _ = imported(tmp_path, ddp(4, steps=10, planted=planted))
+    clean, _ = imported(tmp_path / "clean", ddp(4, steps=10))
+    found = verdict(study)
+    assert (found["members"], found["cause"], found["phase"]) == ([rank], cause, phase)
+    assert len(study.verdicts) == 1
+    # What it saves is what a run without the fault takes less.
+    truth = 1 - clean.seconds / study.seconds
+    assert found["saves"] == pytest.approx(truth, abs=0.01)
+    if planted.steps:
+        assert set(found["steps"]) == set(planted.steps) & set(study.steady_steps)
+    if lost:
+        assert study.seconds - clean.seconds == pytest.approx(lost / 1e9, rel=0.05)
+
+
+def test_a_run_bound_by_its_processes(tmp_path):
+    """Launches of 3 ms for kernels of 1 and 2 ms: all devices wait for their processes."""
+    study, _ = imported(tmp_path, ddp(4, steps=8, planted=Planted(launch_ns=3 * MS)))
+    found = verdict(study)
+    assert (found["kind"], found["cause"]) == ("all", "host gap")
+    share = study.totals["host_gap"].mean() / study.totals["window"].mean()
+    assert share > 0.15
+    assert found["saves"] == pytest.approx(share, abs=0.02)
+    scenarios = study.what_if().set_index("scenario")
+    assert scenarios.loc["no host gaps", "saved_seconds"] / study.seconds == pytest.approx(
+        share, abs=0.02)
+
+
+def test_longer_documents_are_not_slowness(tmp_path):
+    """What sharing core attention would get back: the mean of all ranks."""
+    study, _ = imported(tmp_path, ddp(4, steps=8, planted=Planted(attention={1: 1.8})))
+    row = study.what_if().set_index("scenario").loc["no attention imbalance"]
+    attention = 3 * LAYERS * MS / 1e9  # forward and backward, of a rank in a step
+    assert row["saved_seconds"] == pytest.approx(0.8 * attention * 3 / 4, rel=0.06)
+    assert not (study.stragglers["why"] == "rate").any()
+
+
+def test_clocks_are_aligned(tmp_path):
+    """11.56 s apart, and 50 ppm of drift, change no part by more than the residual."""
+    off = {1: 11_560_000_000, 2: -3 * MS, 3: 5_000}
+    planted = Planted(slow={2: 1.1})
+    moved, _ = imported(tmp_path / "moved", ddp(4, 30, planted, offset=off,
+                                                drift={1: 50e-6, 3: -20e-6}))
+    still, _ = imported(tmp_path / "still", ddp(4, 30, planted))
+    told = {int(rank): one for rank, one in moved.run.config["imported"]["clocks"].items()}
+    assert told[1]["offset_ns"] == pytest.approx(-11_560_000_000, abs=1e9)
+    assert told[1]["drift_ppm"] == pytest.approx(-50, abs=0.1)
+    assert told[3]["drift_ppm"] == pytest.approx(20, abs=0.1)
+    residual = max(one["residual_ns"] for one in told.values()) + 1
+    both = [one.parts.set_index(["rank", "step"]) for one in (moved, still)]
+    pieces = 100  # of a part in a step, each of which may be off
+    assert (both[0] - both[1]).abs().to_numpy().max() <= pieces * residual
+    assert moved.verdicts["members"].tolist() == still.verdicts["members"].tolist() == [[2]]
+
+
+def test_a_clock_is_found_through_others():
+    """Rank 2 meets only rank 1; of four wrong times in ten none matters."""
+    random = np.random.default_rng(1)
+    rows = []
+    for number in range(100):
+        for group, members in (("a", (0, 1)), ("b", (1, 2))):
+            end = 10**9 + number * 10**8 + (10**7 if group == "b" else 0)
+            late = int(random.integers(0, 50_000_000)) if number % 5 < 2 else 0
+            for rank in members:
+                moved = {0: 0, 1: 700_000, 2: -9_000_000}[rank] + late * (rank == members[1])
+                rows.append({"rank": rank, "kind": "collective", "group": group,
+                             "members": ",".join(map(str, members)), "sequence": number,
+                             "name": "all_gather", "begin_ns": end - 1000 + moved,
+                             "end_ns": end + moved})
+    found = _clocks(rows)
+    assert found[0].offset_ns == 0
+    assert found[1].offset_ns == pytest.approx(-700_000, abs=1000)
+    assert found[2].offset_ns == pytest.approx(9_000_000, abs=2000)
+
+
+def test_a_clock_of_messages_alone():
+    """Both ways take at least 2 ms; the clock is off by 30 ms."""
+    rows = []
+    for number in range(20):
+        for sender, receiver in ((0, 1), (1, 0)):
+            begin = 10**9 + number * 10**8 + sender * 5 * 10**7
+            for rank, kind, at in ((sender, "send", 0), (receiver, "receive", 2 * MS + number)):
+                moved = 30 * MS if rank == 1 else 0
+                rows.append({"rank": rank, "kind": kind, "peer": sender + receiver - rank,
+                             "group": "p", "sequence": number, "begin_ns": begin + moved,
+                             "end_ns": begin + at + moved, "name": kind})
+    found = _clocks(rows)
+    assert found[1].offset_ns == pytest.approx(-30 * MS, abs=1000)
+    assert found[1].residual_ns >= MS  # what a message takes is not known to be equal both ways
+
+
+def _clocks(rows):
+    columns = {name: [row.get(name, default) for row in rows] for name, default in {
+        "rank": 0, "kind": "", "group": "", "members": "", "sequence": -1, "peer": -1, "name": "",
+        "begin_ns": 0, "end_ns": 0}.items()}
+    events = frame(columns, len(rows))
+    return clocks(events, matched(events, np.zeros(len(events), int)))
+
+
+def test_collectives_without_numbers_are_matched_by_their_turns():
+    rows = {"rank": [0, 0, 1, 1], "kind": "collective", "group": "0", "members": "0,1",
+            "name": ["a", "b", "a", "b"], "begin_ns": [10, 20, 12, 25], "end_ns": [15, 30, 16, 31]}
+    found = matched(frame(rows, 4), np.zeros(4, int))
+    assert found[0] == found[2] != found[1] == found[3]
+    # One of which the other rank knows nothing.
+    assert matched(frame({**rows, "rank": [0, 0, 1, 2]}, 4), np.zeros(4, int))[1] == -1
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_slow_stage_of_a_pipeline(tmp_path, stage):
+    study, said = imported(tmp_path, pipeline(steps=8, slow={stage: 1.5}))
+    assert study.ranks["pipeline"].tolist() == [0, 1]
+    found = verdict(study)
+    assert (found["members"], found["cause"]) == ([stage], "slow")
+    assert "last of them" in said[0]
+    assert study.totals["pipeline_bubble"].iloc[1 - stage] > 0
+
+
+def test_a_clean_pipeline(tmp_path):
+    study, _ = imported(tmp_path, pipeline(steps=8))
+    assert study.verdicts.empty
+    assert study.totals["pipeline_bubble"].min() > 0
+
+
+def test_commands_open_traces_directly(tmp_path, capsys):
+    folder = written(ddp(2, steps=5), tmp_path / "theirs")
+    assert main(["summary", str(folder), "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)["runs"][0]
+    assert (run["ranks"], run["producer"], run["name"]) == (2, "importer", "theirs")
+    assert run["imported"]["from"] == ["neutral"]
+    assert main(["import", str(folder), "--output", str(tmp_path / "kept")]) == 0
+    assert "run: " in capsys.readouterr().out
+    assert cadenza.open(tmp_path / "kept").world == 2
+    assert main(["report", str(tmp_path / "kept"), "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "imported from" in page and "Lengths of documents are not in the trace" in page
+    assert not list(tmp_path.glob(".import-*"))
+
+
+def test_runs_whose_documents_are_not_known_are_not_comparable(tmp_path):
+    first, _ = imported(tmp_path / "a", ddp(2, steps=12))
+    other, _ = imported(tmp_path / "b", ddp(2, steps=12, planted=Planted(slow={0: 1.5, 1: 1.5})))
+    times = compare(first, other, ("a", "b"))["step_time"]
+    assert times["verdict"] == "not comparable" and "which documents" in times["reason"]
+
+
+def test_lengths_of_documents(tmp_path):
+    study, said = imported(tmp_path, ddp(2, steps=4, lengths={0: "4096,4096", 1: "8192"}))
+    assert (study.steps["documents"] == 3).all() and (study.steps["tokens"] == 16384).all()
+    assert not any("Lengths" in line for line in said)
+
+
+def test_a_layout_that_is_given(tmp_path):
+    study, _ = imported(tmp_path, ddp(4, steps=4), layout="data=2,tensor=2")
+    places = study.ranks[["data", "tensor"]].to_numpy().tolist()
+    assert places == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    with pytest.raises(UsageError, match="2 places, the trace has rank 3"):
+        imported(tmp_path / "small", ddp(4, steps=4), layout="data=2")
+    with pytest.raises(UsageError, match="valid: sizes of data"):
+        parsed("data=2,expert=2")
+
+
+@pytest.mark.parametrize(("name", "description", "which"), [
+    ("1", "TENSOR_MODEL_PARALLEL_GROUP", "tensor"), ("2", "DATA_PARALLEL_GROUP_WITH_CP", "data"),
+    ("3", "PIPELINE_MODEL_PARALLEL_GROUP", "pipeline"), ("4", "CONTEXT_PARALLEL_GROUP", "context"),
+    ("5", "mesh_dp_shard", "data"), ("6", "mesh_tp", "tensor"), ("7", "mesh_pp", "pipeline"),
+    ("8", "mesh_cp", "context"), ("0", "default_pg", "data"), ("9", "undefined", ""),
+])
+def test_dimensions_of_groups(name, description, which):
+    assert dimension(name, description) == which
+
+
+def test_what_cannot_be_imported(tmp_path, capsys):
+    folder = written(ddp(2, steps=3), tmp_path / "theirs")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(DataError, match="exists; valid: a new folder"):
+        import_run([folder], tmp_path / "there")
+    with pytest.raises(DataError, match="no such folder"):
+        import_run([folder], tmp_path / "no" / "run")
+    with pytest.raises(DataError, match="no trace that can be read"):
+        import_run([tmp_path / "there"], tmp_path / "run")
+    with pytest.raises(UsageError, match="no such source; valid are"):
+        import_run([folder], tmp_path / "run", source="chrome")
+    assert main(["import", str(tmp_path / "no"), "--output", str(tmp_path / "run")]) == 3
+    assert "no such file or folder" in capsys.readouterr().err
+    assert main(["import", str(folder), "--output", str(tmp_path / "run"), "--layout", "x"]) == 2
+    assert not (tmp_path / "run").exists() and not list(tmp_path.glob(".import-*"))
+
+
+def test_a_rank_that_is_missing_is_said(tmp_path):
+    study, _ = imported(tmp_path, ddp(4, steps=4)[:3])
+    assert any("1 of 4 rank files missing (rank 3)" in line for line in study.run.warnings)
+
+
+def test_traces_without_steps_are_one_step(tmp_path):
+    traces = []
+    for one in ddp(2, steps=1):
+        events = one.events[one.events["kind"] != "step"]
+        traces.append(RankTrace(one.rank, one.world, events))
+    study, said = imported(tmp_path, traces)
+    assert len(study.step_times) == 1
+    assert any("all is taken for one" in line for line in said)
+
+
+def test_ranks_that_share_no_step(tmp_path):
+    traces = ddp(2, steps=3)
+    steps = traces[1].events["step"]
+    traces[1].events["step"] = steps.where(steps < 0, steps + 100)
+    with pytest.raises(DataError, match="no step is in the traces of all ranks"):
+        imported(tmp_path, traces)
+
+
+def test_a_rank_of_several_files(tmp_path):
+    whole, _ = imported(tmp_path / "whole", ddp(2, steps=6))
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for trace in ddp(2, steps=6):
+        middle = int(trace.events["begin_ns"].median())
+        for part, rows in enumerate((trace.events["begin_ns"] < middle,
+                                     trace.events["begin_ns"] >= middle)):
+            half = RankTrace(trace.rank, trace.world, trace.events[rows], groups=trace.groups)
+            write(half, folder / f"{trace.rank}-{part}.arrow")
+    import_run([folder], tmp_path / "run")
+    both = cadenza.Study(cadenza.open(tmp_path / "run"))
+    pd.testing.assert_frame_equal(both.parts, whole.parts)
