@@ -29,6 +29,19 @@ _EXAMPLES = """examples:
   cadenza-analyze export runs/cad --format perfetto --steps 3   for ui.perfetto.dev
   cadenza-analyze import traces --output runs/theirs  from PyTorch's profiler, Nsight and others
 """
+_SLOWDOWN = """Divides what a run loses because equal operations take unequally long among these
+(arXiv 2505.05713). Of one type are the computations of one pass of a microbatch, the messages of
+one pass, and the collectives of one name.
+  T     seconds of all steps, replayed with the recorded durations of operations: without what lies
+        between them, and of a communication without the wait for its last rank
+  T*    the same with ideal durations: per type the mean of computations, the median of transfers
+  S     T / T*: how much longer the run takes; waste = 1 - 1 / S of its time
+  S(x)  T(x as recorded, all else ideal) / T*, for x a type, a replica or a stage of the pipeline;
+        of a worker the lesser of its replica's and its stage's
+  M     share of the loss: (T - T(x ideal, all else as recorded)) / (T - T*), for x the 3 % of
+        workers with the highest S(x), or the last stage; above 1 where the others are faster
+        than the mean
+Where S is below 1.03, only S is said."""
 
 
 def _parser() -> Parser:
@@ -66,6 +79,8 @@ def _parser() -> Parser:
                        "Replays the steps with balanced ranks, without attention imbalance, with "
                        "free communication, and with one slow rank at the usual rate.",
                        "what-if runs/colocated")
+    slowdown = _command(to, "slowdown", commands.slowdown, "what unequal operations cost",
+                        _SLOWDOWN, "slowdown runs/pipeline")
     links = _command(to, "links", commands.links, "which links are slow, and what that costs",
                      "Prints bytes and rates of pairs and groups of ranks, and the usual "
                      "rate: the machine file's in simulated runs, else that of other links of the "
@@ -99,8 +114,8 @@ def _parser() -> Parser:
     check = _command(to, "check", commands.check, "whether a trace is consistent",
                      "Checks a trace against docs/trace.md; exit code 1 if it finds an error.",
                      "check runs/cad")
-    for one in (summary, stragglers, bubbles, imbalance, what_if, links, path, positions, compare,
-                check):
+    for one in (summary, stragglers, bubbles, imbalance, what_if, slowdown, links, path, positions,
+                compare, check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_import(to)
     _add_export(to)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from cadenza import checks, comparison, log, tables
+from cadenza.causes.slowdown import slowdown as slowdown_of
 from cadenza.causes.verdicts import said
 from cadenza.links import facts as link_facts
 from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
@@ -171,6 +172,20 @@ def what_if(arguments: Namespace) -> None:
     if arguments.step is None:
         whose = f"mean of {len(study.replayed_steps)} of {len(study.steady_steps)} steps"
     tables.print_frame(tables.console(), found, f"step time under changed conditions; {whose}")
+
+
+def slowdown(arguments: Namespace) -> None:
+    found = slowdown_of(_with_events(_open(arguments.run)))
+    if arguments.json:
+        frames = {name: records(getattr(found, name))
+                  for name in ("types", "replicas", "stages", "workers")}
+        _print_json({"steps": found.steps, "recorded_seconds": found.recorded_seconds,
+                     "seconds": found.seconds, "ideal_seconds": found.ideal_seconds,
+                     "slowdown": found.total, "waste": found.waste, **frames,
+                     "worst_workers": {"ranks": found.worst, "share": found.of_worst},
+                     "last_stage": {"share": found.of_last_stage}})
+        return
+    tables.print_slowdown(tables.console(), found, _MOST)
 
 
 def links(arguments: Namespace) -> None:

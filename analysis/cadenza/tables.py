@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Sequence
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cadenza.causes.slowdown import Slowdown
 from cadenza.facts import facts
 from cadenza.files import printable
 from cadenza.log import hide
@@ -144,6 +146,28 @@ def print_groups(out: Console, frame: pd.DataFrame, count: int, steps: int) -> N
     print_table(out, names, rows, {"ranks"},
                 f"{len(frame)} of {count} groups with collectives, slowest first; "
                 f"sums over {steps} steps; moving: time after the last rank arrived")
+
+
+def print_slowdown(out: Console, found: Slowdown, most: int) -> None:
+    """@param most  rows of a table that are shown"""
+    _print_fact(out, "replayed step", f"T = {seconds(found.seconds)}, recorded "
+                f"{seconds(found.recorded_seconds)}; mean of {found.steps} steps")
+    _print_fact(out, "ideal step", f"T* = {seconds(found.ideal_seconds)}")
+    _print_fact(out, "slowdown", f"S = T / T* = {number(found.total, '.3f')}, which wastes "
+                f"{share(found.waste)} of the time")
+    if found.types.empty:
+        out.print("Too little to divide among causes.")
+        return
+    _print_fact(out, "worst workers", f"{share(found.of_worst)} of the loss: ranks "
+                f"{ranks_of(found.worst)}")
+    if not math.isnan(found.of_last_stage):
+        _print_fact(out, "last stage", f"{share(found.of_last_stage)} of the loss")
+    workers = found.workers.assign(ranks=found.workers["ranks"].map(ranks_of))
+    for one, what in ((found.types, "type of operation"), (found.replicas, "data-parallel replica"),
+                      (found.stages, "stage"), (workers, "worker")):
+        cut = f"; the worst {most} of {len(one)} (--json: all)" if len(one) > most else ""
+        print_frame(out, one.head(most),
+                    f"S where one {what} is as recorded and all else ideal{cut}")
 
 
 def print_imbalance(out: Console, frame: pd.DataFrame, steps: int, most: int) -> None:

@@ -55,10 +55,10 @@ def graph_of(rows: list[dict], **ranks) -> StepGraph:
 class Cluster:
     """Runs programs of ranks as the graph says that they run; times in ms.
 
-    A program is a list of ("work", name, duration, fields), ("rest", duration), ("send", to),
-    ("post", from), ("receive", from) and ("meet", name, duration), which all ranks do. A message
-    takes `travel` from when both ends have posted it: the receiver where it says so, or else where
-    it waits.
+    A program is a list of ("work", name, duration, fields), ("rest", duration), ("send", to,
+    fields), ("post", from), ("receive", from, fields) and ("meet", name, duration), which all ranks
+    do. Fields may be left out. A message takes `travel` from when both ends have posted it: the
+    receiver where it says so, or else where it waits.
     """
 
     def __init__(self, programs: list[list[tuple]], travel: float) -> None:
@@ -92,16 +92,16 @@ class Cluster:
     def _rest(self, rank: int, duration: float) -> None:
         self.now[rank] += duration  # that nothing is recorded of
 
-    def _send(self, rank: int, to: int) -> None:
+    def _send(self, rank: int, to: int, fields: dict | None = None) -> None:
         self._sent.setdefault((rank, to), []).append(self.now[rank])
         self._add(rank, self.now[rank], self.now[rank], name="send", category="p2p_send",
                   lane="communication", peer=to, bytes=1000, non_blocking=True, sends=True,
-                  flow=self._flow(rank, to, "sent"))
+                  flow=self._flow(rank, to, "sent"), **(fields or {}))
 
     def _post(self, rank: int, source: int) -> None:
         self._posted.setdefault((source, rank), []).append(self.now[rank])
 
-    def _receive(self, rank: int, source: int) -> None:
+    def _receive(self, rank: int, source: int, fields: dict | None = None) -> None:
         begin = self.now[rank]
         posted = (self._posted.get((source, rank)) or [begin]).pop(0)
         there = max(posted, self._sent[source, rank].pop(0)) + self.travel
@@ -109,7 +109,7 @@ class Cluster:
         self._add(rank, begin, end, name="wait_for_stage", category="wait")
         self._add(rank, posted, end, name="receive", category="p2p_receive",
                   lane="communication", peer=source, bytes=1000, non_blocking=True,
-                  flow=self._flow(source, rank, "received"))
+                  flow=self._flow(source, rank, "received"), **(fields or {}))
         self.now[rank] = end
 
     def _flow(self, sender: int, receiver: int, end: str) -> int:
@@ -146,11 +146,11 @@ def pipeline(forward: list[float], backward: list[float], microbatches: int) -> 
         programs.append([])
         for kind, number in order:
             before, after = (stage - 1, stage + 1) if kind == "f" else (stage + 1, stage - 1)
-            if 0 <= before < stages:
-                programs[-1].append(("receive", before))
             spent, phase = (forward, "forward") if kind == "f" else (backward, "backward")
             place = {"phase": phase, "microbatch": number}
+            if 0 <= before < stages:
+                programs[-1].append(("receive", before, place))
             programs[-1].append(("work", "layer", spent[stage], place))
             if 0 <= after < stages:
-                programs[-1].append(("send", after))
+                programs[-1].append(("send", after, place))
     return programs

@@ -378,8 +378,9 @@ def test_names_are_shown_as_they_are(tmp_path, inside, monkeypatch):
     ]
     safe = name.replace("\x1b", "\\x1b")
     run = write_run(tmp_path / "r", ranks, config={"name": safe})
-    for words in (("summary",), ("stragglers",), ("critical-path",), ("check",), ("timeline",),
-                  ("stragglers", "--json"), ("export", "--format", "perfetto"), ("report",)):
+    for words in (("summary",), ("stragglers",), ("slowdown",), ("critical-path",), ("check",),
+                  ("timeline",), ("stragglers", "--json"), ("export", "--format", "perfetto"),
+                  ("report",)):
         done = inside(words[0], run, *words[1:])
         assert done.returncode in (0, 1) and done.stderr == "", (words, done.stderr)
         assert "\x1b" not in done.stdout

@@ -66,7 +66,8 @@ def pipeline(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["summary", "stragglers", "bubbles", "compare", "what-if", "critical-path"]
+    "command",
+    ["summary", "stragglers", "bubbles", "compare", "what-if", "slowdown", "critical-path"],
 )
 def test_tables_fit_80_columns(command, pipeline, run_folder, cli):
     runs = [pipeline] if command != "compare" else [pipeline, run_folder]

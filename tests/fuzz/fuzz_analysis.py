@@ -70,8 +70,8 @@ READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", 
            ("data", "{in}/experiment.yaml"))
 QUICK = (*((name, "{in}", "--json") for name in ("summary", "stragglers", "bubbles")),
          ("export", "{in}", "--format", "perfetto", "--output", "/dev/null"))
-TABLES = ("summary", "stragglers", "bubbles", "imbalance", "what-if", "links", "critical-path",
-          "positions", "check")
+TABLES = ("summary", "stragglers", "bubbles", "imbalance", "what-if", "slowdown", "links",
+          "critical-path", "positions", "check")
 EVERY = tuple(
     [(name, "{in}", *more) for name in TABLES for more in ((), ("--json",))]
     + [("compare", *both, *more) for both in (("{in}", "{sound}"), ("{sound}", "{in}"))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much longer a run takes than if all operations of a type took equally long, and which
+operations, ranks and stages that is due to: the what-if analysis of arXiv 2505.05713.
+
+T is the time of all steps, replayed with the recorded durations; T* with ideal ones, which are per
+type the mean of computations and the median of transfers, over all ranks and steps. What lies
+between operations is left out of both. S = T / T*. S of x = T(all ideal but x) / T*. The share of
+the loss that x has: (T - T(only x ideal)) / (T - T*).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from cadenza.errors import DataError
+from cadenza.graph.levels import Arrivals, levels, split_places
+from cadenza.graph.operations import COMPUTATION, dependencies, operations
+from cadenza.processes import mapped
+from cadenza.read.columns import one_of
+from cadenza.read.schema import GATHER_OF_LAYER
+
+if TYPE_CHECKING:
+    from cadenza.study import Study
+
+LEAST = 1.03  # a smaller slowdown is not divided among causes
+WORST_SHARE = 0.03  # of the workers
+_AT_ONCE = 1 << 23  # durations, of all cases that are replayed together
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Of some steps. Where S is below LEAST the frames are empty and the shares NaN. Frames are
+    sorted by slowdown, the highest first."""
+
+    steps: int
+    recorded_seconds: float  # of a step, as the next two
+    seconds: float  # T
+    ideal_seconds: float  # T*
+    types: pd.DataFrame  # type, slowdown
+    replicas: pd.DataFrame  # data, slowdown
+    stages: pd.DataFrame  # pipeline, slowdown
+    # data, pipeline, ranks (a tuple: a tensor group is one worker), slowdown: the lesser of its
+    # replica's and its stage's
+    workers: pd.DataFrame
+    worst: tuple[int, ...]  # ranks of the worst workers
+    of_worst: float  # share of the loss
+    of_last_stage: float  # NaN also without a pipeline
+
+    @property
+    def total(self) -> float:
+        """S"""
+        return self.seconds / self.ideal_seconds
+
+    @property
+    def waste(self) -> float:
+        """Share of the time that ideal durations would save."""
+        return 1 - 1 / self.total
+
+
+def slowdown(study: Study) -> Slowdown:
+    """Of the steady steps. @throws DataError where the run's operations are not of the kind"""
+    def one(step: int) -> pd.DataFrame:
+        events = study.step_events(step)
+        _check(study, events)
+        return operations(events, study.steps[(study.steps["step"] == step).to_numpy()],
+                          study.ranks)
+
+    found = list(mapped(one, study.steady_steps, study.run.event_count))
+    return divided(pd.concat(found, ignore_index=True), study.ranks, study.seconds)
+
+
+def _check(study: Study, events: pd.DataFrame) -> None:
+    attends = one_of(events["category"], "attention_dispatch", "attention_return").any()
+    if attends or one_of(events["name"], GATHER_OF_LAYER).any():
+        what = "attention" if attends else "parameters"
+        raise DataError(f"{study.run.path}: ranks exchange {what} within computations, which this "
+                        "analysis takes as one; valid: runs of pipelines and data parallelism "
+                        "(what-if replays all runs)")
+
+
+def divided(made: pd.DataFrame, ranks: pd.DataFrame, recorded_seconds: float = math.nan) \
+        -> Slowdown:
+    """@param made   operations() of some steps
+    @param ranks  Run.ranks()
+    @param recorded_seconds  of a step
+    """
+    own, ideal = made["seconds"].to_numpy(float), ideal_seconds(made)
+    if not ideal.any():
+        raise DataError("no operation of the steps takes time")
+    replay, steps = Replay(made), made["step"].nunique()
+    total, least = replay.seconds(np.stack([own, ideal], axis=1))
+    place = ranks.set_index("rank")[["data", "pipeline"]].loc[made["rank"].to_numpy()]
+    data, stage = (place[name].to_numpy() for name in place)
+    small = total / least < LEAST
+
+    def alone(name: str, label: np.ndarray) -> pd.DataFrame:
+        """Slowdowns where only the operations of one label have their own durations."""
+        labels = [] if small else pd.unique(label).tolist()
+        some = max(1, _AT_ONCE // len(own))
+        seconds = [replay.seconds(np.where(label[:, None] == labels[at : at + some], own[:, None],
+                                           ideal[:, None]))
+                   for at in range(0, len(labels), some)]
+        found = np.concatenate([np.empty(0), *seconds]) / least
+        return _sorted(pd.DataFrame({name: labels, "slowdown": found}), name)
+
+    def share(chosen: np.ndarray) -> float:
+        """Of the loss, that of some operations."""
+        without = replay.seconds(np.where(chosen, ideal, own)[:, None])[0]
+        return math.nan if small else float((total - without) / (total - least))
+
+    replicas, stages = alone("data", data), alone("pipeline", stage)
+    workers = _workers(ranks[ranks["rank"].isin(made["rank"])], replicas, stages)
+    worst = tuple(sorted(sum(workers["ranks"].head(math.ceil(WORST_SHARE * len(workers))), ())))
+    last = stage == stage.max()
+    return Slowdown(
+        steps, recorded_seconds, total / steps, least / steps,
+        alone("type", made["type"].to_numpy(object)), replicas, stages, workers, worst,
+        share(made["rank"].isin(worst).to_numpy()), math.nan if last.all() else share(last))
+
+
+def ideal_seconds(made: pd.DataFrame) -> np.ndarray:
+    """Per operation the mean (of communication the median) of all that are alike."""
+    alike = made.groupby(["type", "sends"], sort=False)["seconds"]
+    computes = (made["kind"] == COMPUTATION).to_numpy()
+    return np.where(computes, alike.transform("mean"), alike.transform("median"))
+
+
+def _workers(ranks: pd.DataFrame, replicas: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
+    place = ["data", "pipeline"]
+    cells = ranks.sort_values("rank").groupby(place)["rank"].agg(tuple).rename("ranks")
+    both = cells.reset_index().merge(replicas, on="data").merge(stages, on="pipeline")
+    both["slowdown"] = both[["slowdown_x", "slowdown_y"]].min(axis=1)
+    return _sorted(both[[*place, "ranks", "slowdown"]], "ranks")
+
+
+def _sorted(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    return frame.sort_values(["slowdown", name], ascending=[False, True], ignore_index=True)
+
+
+class Replay:
+    """Operations of some steps, to be replayed with any durations."""
+
+    def __init__(self, made: pd.DataFrame) -> None:
+        """@param made  operations() of the steps
+        @throws DataError where they wait for one another in a circle"""
+        count = len(made)
+        meets = np.flatnonzero(made["kind"] != COMPUTATION)
+        number = made.groupby(["step", "meeting"], sort=False).ngroup().to_numpy()
+        # Vertices are the ends of operations, where ranks meet, and the begin of every step. An
+        # operation ends at its duration after what it waits for: of a communication the meeting.
+        begin, lasts = np.arange(count), np.arange(count)
+        begin[meets], lasts[meets] = count + number[meets], count  # a duration of 0 is put there
+        start = count + number.max() + 1
+        first, second = dependencies(made)
+        free = np.setdiff1d(np.arange(count), second)
+        source = np.concatenate([first, np.full(len(free), start), begin[meets]])
+        target = np.concatenate([begin[second], begin[free], meets])
+        duration = np.concatenate([lasts[second], lasts[free], meets])
+        found, whole = levels(start + 1, source, target)
+        if not whole:
+            raise DataError("the operations of a step wait for one another in a circle")
+        places, _ = split_places(found, start + 1)
+        self._arrivals = Arrivals(places.place[target], places.place[source], places.bounds)
+        self._duration = duration[self._arrivals.order]
+        self._ends = places.place[:count]
+        self._levels, self._vertices = len(found), start + 1
+        self._steps = np.flatnonzero(np.diff(made["step"], prepend=made["step"].iloc[0] - 1))
+
+    def seconds(self, durations: np.ndarray) -> np.ndarray:
+        """Of all steps. @param durations  (operations, cases) in s @returns (cases,)"""
+        delay = np.vstack([durations, np.zeros((1, durations.shape[1]))])[self._duration]
+        time = np.zeros((self._vertices, durations.shape[1]))
+        for number in range(self._levels):
+            vertex, there = self._arrivals.of_level(number, time, delay)
+            time[vertex] = there
+        return np.maximum.reduceat(time[self._ends], self._steps).sum(axis=0)
