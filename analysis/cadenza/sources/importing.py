@@ -32,7 +32,7 @@ from cadenza.sources.meetings import COLUMNS as MET
 from cadenza.sources.meetings import matched
 from cadenza.sources.neutral import COMMUNICATION, STEP, RankTrace, Source
 from cadenza.sources.known import SOURCES
-from cadenza.sources.windows import step_of, windows
+from cadenza.sources.windows import same_steps, step_of, windows
 from cadenza.sources.write import RankFacts, write_rank
 
 _MOST_SAID = 12  # sentences about what files cannot tell
@@ -55,6 +55,7 @@ class _Summary:
     steps: pd.DataFrame  # step, begin_ns, end_ns, lengths
     span: tuple[int, int]
     ends: pd.DataFrame  # of what was computed: began (launched or begun), end_ns
+    one_clock: bool
     files: list[Path] = field(default_factory=list)  # its parts, put aside
 
 
@@ -160,7 +161,8 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     span = (int(events["begin_ns"].min()), int(events["end_ns"].max())) if len(events) else (0, 0)
     return _Summary(one.rank, one.world, one.host, one.device, one.place, one.groups,
                     one.peak_memory, one.cannot, rows, steps.sort_values("begin_ns"), span,
-                    pd.DataFrame({"began": began, "end_ns": rest["end_ns"].to_numpy()}), [file])
+                    pd.DataFrame({"began": began, "end_ns": rest["end_ns"].to_numpy()}),
+                    one.one_clock, [file])
 
 
 def _join(one: _Summary, other: _Summary) -> None:
@@ -174,6 +176,7 @@ def _join(one: _Summary, other: _Summary) -> None:
     one.steps = pd.concat([one.steps, other.steps]).sort_values("begin_ns")
     one.span = (min(one.span[0], other.span[0]), max(one.span[1], other.span[1]))
     one.ends = pd.concat([one.ends, other.ends], ignore_index=True)
+    one.one_clock &= other.one_clock
     one.files += other.files
 
 
@@ -208,7 +211,9 @@ def _write(
     rows = pd.concat([one.rows for one in found.values()], ignore_index=True)
     meeting = matched(rows, step)
     LOG.info("aligning the clocks of %d ranks", len(ranks))
-    clock = {**{rank: Clock(known=False) for rank in ranks}, **clocks(rows, meeting)}
+    one_clock = all(one.one_clock for one in found.values())
+    clock = {**{rank: Clock(known=one_clock) for rank in ranks},
+             **({} if one_clock else clocks(rows, meeting))}
     clock[ranks[0]] = Clock()
     owner = rows["rank"].to_numpy()
     for name in ("begin_ns", "end_ns"):
@@ -218,7 +223,7 @@ def _write(
         rows[name] = times
     of_steps = {rank: _aligned_steps(one, clock[rank]) for rank, one in found.items()}
     done = {rank: _done(one, clock[rank]) for rank, one in found.items()}
-    when = windows(of_steps, done, rows, meeting, step)
+    when = same_steps(of_steps) if one_clock else windows(of_steps, done, rows, meeting, step)
     groups = {name: group for one in found.values() for name, group in one.groups.items()}
     of_group = layouts.dimensions(groups, rows)
     places = layouts.places(ranks, {rank: one.place for rank, one in found.items()}, groups,

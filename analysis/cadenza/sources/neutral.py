@@ -65,6 +65,8 @@ class RankTrace:
     # world ranks
     peak_memory: dict[int, int] = field(default_factory=dict)  # by step: bytes of the allocator
     cannot: list[str] = field(default_factory=list)  # sentences: what the file cannot tell, or lost
+    # Whether times are on one clock of all ranks, and the STEP rows of all ranks the same.
+    one_clock: bool = False
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,17 @@ def windows(
                    "of them is done with it.")
 
 
+def same_steps(steps: dict[int, pd.DataFrame]) -> Windows:
+    """Of ranks whose STEP rows are the same, and follow one another.
+
+    @param steps  by rank, as of windows()
+    """
+    mine = next(iter(steps.values()))
+    edges = np.append(mine["begin_ns"].to_numpy(np.int64), mine["end_ns"].iloc[-1])
+    return Windows([int(step) for step in mine["step"]], dict.fromkeys(steps, edges),
+                   "The trace says where a step begins on all ranks.")
+
+
 def _last_meetings(
     ranks: list[int], common: list[int], rows: pd.DataFrame, meeting: np.ndarray, step: np.ndarray
 ) -> tuple[list[int], dict[int, np.ndarray]] | None:
