@@ -77,7 +77,7 @@ def write_rank(
             "/meta/strings": names,
             "/meta/status": _filled("/meta/status", 1, state=1, last_step=steps[-1],
                                     n_events=len(events), writer_ns=0),
-            "/clock/sync": _filled("/clock/sync", 1, time_ns=edges[0],
+            "/clock/sync": _filled("/clock/sync", 1, time_ns=edges[0], offset_ns=0,
                                    rtt_min_ns=int(2 * facts.error_ns)),
             "/events": _events(events, codes, np.asarray(steps)[step]),
             "/memory/highwater": _highwater(peaks, steps),
