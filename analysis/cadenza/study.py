@@ -145,8 +145,8 @@ class Study:
         """Steps that means are taken of: all complete ones, but of a real run of more than three
         not the first, which also pays for memory that is touched for the first time."""
         steps = [int(step) for step in self.step_times["step"]]
-        real = self.run.info["producer"] != "simulator"
-        return steps[1:] if real and len(steps) > 3 else steps
+        begins = self.run.info["producer"] in ("trainer", "evaluator")
+        return steps[1:] if begins and len(steps) > 3 else steps
 
     @cached_property
     def seconds(self) -> float:
