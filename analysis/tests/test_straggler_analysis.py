@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of StragglerAnalysis: what their rows become, and what is refused."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 import straggler_traces
 
+import cadenza
 from cadenza.errors import DataError
+from cadenza.sources.importing import import_run
 from cadenza.sources.neutral import COLUMNS, KINDS, PHASES
 from cadenza.sources.straggler_analysis import claims, read
 
@@ -85,6 +89,14 @@ def test_collectives_meet_their_group(trace, name, members):
     assert len(meets) == 2 * len(set(meets))  # a number of its own in each step
 
 
+def test_steps_without_all_ranks_are_left_out(tmp_path):
+    rows = straggler_traces.two_microbatches(WORKERS, steps=(7, 8, 9))
+    rows = [row for row in rows if (row["step"], row["rank"]) != (8, 4)]
+    found = read(straggler_traces.write(tmp_path / "t.parquet", rows))
+    assert set(found[0].events["step"]) == {7, 9}
+    assert any(line.startswith("1 step is left out") for line in found[0].cannot)
+
+
 def chunk_row(stage, optype, begin, end, number, chunk=-1):
     computes = optype.endswith("compute")
     return {"dp_rank": 0, "stage": stage, "rank": stage, "step": 1, "optype": optype,
@@ -160,6 +172,8 @@ REFUSED = {
     "huge": (replaced("rank", lambda n: pa.array([2**31] * n)), "rank is 2.14748e+09"),
     "long": (column("start_ts", 1e9), "the steps take 1e+09 s"),
     "two-places": (column("stage", 1), "one rank in each place"),
+    "no-whole-step": (lambda rows: ([{**row, "step": row["rank"]} for row in rows], {}),
+                      "no step is recorded on all of its 4 ranks"),
     "empty": (lambda rows: (rows[:0], {}), "has 0 rows"),
 }
 
@@ -198,3 +212,49 @@ def test_many_steps_are_read_at_once(tmp_path):
     found = read(straggler_traces.write(tmp_path / "t.parquet", rows))
     ends = found[0].events.query("kind == 'step'")["end_ns"].to_numpy()
     assert len(ends) == 300 and (np.diff(ends) == 14_000_000_000).all()
+
+
+@pytest.fixture
+def imported(tmp_path, trace):
+    said = import_run([trace], tmp_path / "run")
+    assert "The trace says where a step begins on all ranks." in said
+    return tmp_path / "run"
+
+
+def test_slowdown_by_hand(imported, inside):
+    """With forward and backward passes of F0, B0 and F1, B1 on the two stages, what a replica
+    computes takes F0 + F1 + B1 + max(F1 + B1, B0) + B0, and all else 1 s. Ideal passes take 1.25
+    and 2.5 s: 12.25 s in all."""
+    found = json.loads(inside("slowdown", imported, "--json").stdout)
+    assert found["steps"] == 2 and found["recorded_seconds"] == pytest.approx(14)
+    assert found["seconds"] == pytest.approx(14) and found["ideal_seconds"] == pytest.approx(12.25)
+    assert found["slowdown"] == pytest.approx(14 / 12.25)
+
+    def by(frame, name):
+        return {row[name]: row["slowdown"] * 12.25 for row in found[frame]}
+
+    assert by("types", "type") == pytest.approx({
+        "forward compute": 12.5, "backward compute": 13.5, **dict.fromkeys((
+            "forward messages", "backward messages", "optimizer", "params-all-gather",
+            "grads-reduce-scatter", "embedding-grads-all-reduce", "layernorm-grads-all-reduce",
+            "optimizer-clip-main-grad"), 12.25)})
+    assert by("replicas", "data") == pytest.approx({0: 14, 1: 12.25})
+    assert by("stages", "pipeline") == pytest.approx({0: 14.75, 1: 10.75})
+    assert {tuple(row["ranks"]): row["slowdown"] * 12.25 for row in found["workers"]} \
+        == pytest.approx({(0,): 14, (2,): 12.25, (4,): 10.75, (6,): 10.75})
+    assert found["worst_workers"] == {"ranks": [0], "share": pytest.approx((14 - 10.75) / 1.75)}
+    assert found["last_stage"]["share"] == pytest.approx((14 - 14.75) / 1.75)
+
+
+def test_imported_places_and_clocks(imported):
+    """The file's clocks are aligned, and its steps are those of all ranks: nothing is moved."""
+    run = cadenza.open(imported)
+    ranks = run.ranks().set_index("rank")
+    assert ranks[["data", "pipeline"]].to_dict("index") == {
+        rank: {"data": rank // 2 % 2, "pipeline": rank // 4} for rank in (0, 2, 4, 6)}
+    assert run.steps()[["step", "begin_ns", "end_ns"]].drop_duplicates().to_numpy().tolist() == [
+        [7, 0, 14_000_000_000], [9, 14_000_000_000, 28_000_000_000]]
+    events = run.events(ranks=[0], steps=[9])
+    passes = events[events["category"] == "compute_dense"]
+    assert passes["begin_ns"].tolist() == [
+        round(1e9 * (14 + begin)) for begin in (0.5, 2.5, 5.5, 9.5)]

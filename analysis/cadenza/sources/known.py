@@ -7,5 +7,7 @@ from cadenza.sources.kineto.source import KINETO
 from cadenza.sources.neutral import Source
 from cadenza.sources.neutral_files import NEUTRAL
 from cadenza.sources.nsight import NSIGHT
+from cadenza.sources.straggler_analysis import STRAGGLER_ANALYSIS
 
-SOURCES: tuple[Source, ...] = (KINETO, NSIGHT, NEUTRAL)
+# The first that claims a file reads it: NEUTRAL claims all parquet.
+SOURCES: tuple[Source, ...] = (KINETO, NSIGHT, STRAGGLER_ANALYSIS, NEUTRAL)

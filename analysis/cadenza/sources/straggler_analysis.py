@@ -16,6 +16,7 @@ import pandas as pd
 
 from cadenza.errors import DataError
 from cadenza.files import printable
+from cadenza.prepare.documents import check_file
 from cadenza.prepare.packages import package
 from cadenza.sources.neutral import (
     COLLECTIVE, COLUMNS, DENSE, HOST, OPTIMIZER, OTHER, PAUSE, RECEIVE, SEND, STEP, RankTrace,
@@ -23,7 +24,7 @@ from cadenza.sources.neutral import (
 )
 from cadenza.words import shortened
 
-_MOST_ROWS = 1 << 26
+_MOST_ROWS = 1 << 24  # in memory at once
 _MOST_SECONDS = 1e8  # of all steps
 _MOST_START = 1e11  # s: also of a clock that counts from 1970
 _MOST_FOOTER = 1 << 24  # bytes
@@ -31,9 +32,13 @@ _NAMED = 120  # characters of names and messages
 _COUNTS = {"dp_rank": 0, "stage": 0, "rank": 0, "step": 0, "seq_id": -1, "mc": -1, "mb_id": -1,
            "gmc": -1}  # least values
 _SECONDS = ("start_ts", "duration")
-_NO_KERNELS = "A computation is one row for a whole microbatch: its kernels are not recorded."
-_NO_GAPS = ("Times are those within a step: each step is set to begin where the one before it "
-            "ended, whatever lay between.")
+_CANNOT = [
+    "A computation is one row for a whole microbatch: its kernels are not recorded.",
+    "Times are those within a step: each step is set to begin where the one before it ended, "
+    "whatever lay between.",
+    "What ranks do or wait for between a step's last backward pass and its first sum is not "
+    "recorded: slowdown leaves it out, other replays keep it as it is.",
+]
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,12 @@ def read(path: Path) -> list[RankTrace]:
     """@throws DataError for what is no such trace, or a damaged one"""
     rows = _table(path)
     place = _places(path, rows)
+    rows, cut = _whole_steps(path, rows, len(place))
     rows, unmatched = _with_partners(_with_times(path, rows), place)
-    cannot = [_NO_KERNELS, _NO_GAPS]
+    cannot = [*_CANNOT]
+    if cut:
+        cannot.append(f"{cut} step{'s are' if cut > 1 else ' is'} left out, which not all ranks "
+                      "recorded.")
     unknown = sorted(set(rows["optype"]) - set(_OPERATIONS))
     if unknown:
         names = printable(shortened(", ".join(unknown), _NAMED))
@@ -109,7 +118,7 @@ def read(path: Path) -> list[RankTrace]:
                       groups={name: ("pipeline" if name.startswith("embedding") else
                                      name.partition(" ")[0], members)
                               for name, members in groups.items() if one.rank in members},
-                      cannot=cannot)
+                      cannot=cannot, one_clock=True)
             for one, low, high in zip(place.itertuples(), bounds[:-1], bounds[1:], strict=True)]
 
 
@@ -136,6 +145,7 @@ def _table(path: Path) -> pd.DataFrame:
 
 def _read(path: Path) -> pd.DataFrame:
     """optype (text or None), other columns as float64."""
+    check_file(path)
     arrow, parquet = package("pyarrow"), package("pyarrow.parquet")
     numbers = (*_COUNTS, *_SECONDS)
     try:
@@ -173,6 +183,14 @@ def _places(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
                             f"{one['stage']}: {' and '.join(names)} of others, too; valid: one "
                             "rank in each place")
     return place.reset_index(drop=True)
+
+
+def _whole_steps(path: Path, rows: pd.DataFrame, ranks: int) -> tuple[pd.DataFrame, int]:
+    """Rows of the steps that all ranks recorded, and the number of other steps."""
+    whole = rows.groupby("step")["rank"].nunique() == ranks
+    if not whole.any():
+        raise DataError(f"{path}: no step is recorded on all of its {ranks} ranks")
+    return rows[rows["step"].map(whole)], int((~whole).sum())
 
 
 def _with_times(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
