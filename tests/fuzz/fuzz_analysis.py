@@ -10,6 +10,7 @@ Fuzzes what cadenza-analyze and cadenza-prepare read. Targets:
   simulated     the same of a simulated run
   sweep_folder  a sweep's table (*.csv) and what it asks for (*.yaml)
   plan_picture  a plan (*.json): its picture
+  straggler_analysis  a trace of StragglerAnalysis (*.parquet): its import, and the slowdown
   documents     JSON Lines (*.jsonl, *.gz, *.zst), parquet and the tokenizer (*.json) of
                 cadenza-prepare
 Reads each INPUT (a file, or a folder of them) as it is, then changed copies of the inputs and of
@@ -61,6 +62,9 @@ OF_SWEEP = {".csv": "sweep.csv", ".yaml": "sweep.yaml"}
 OF_PLAN = {".json": "step.json"}
 OF_DOCUMENTS = {".jsonl": "d.jsonl", ".gz": "d.jsonl.gz", ".zst": "d.txt.zst",
                 ".parquet": "d.parquet", ".json": "tokenizer/tokenizer.json"}
+OF_STRAGGLER_ANALYSIS = {".parquet": "trace-x.parquet"}
+IMPORTING = (("import", "{in}", "--from", "straggler-analysis", "--output", "{out}/run"),
+             ("slowdown", "{out}/run", "--json"))
 PREPARING = tuple(("cadenza-prepare", f"{{in}}/{OF_DOCUMENTS[kind]}", "--tokenizer",
                    "{in}/tokenizer", "--output", f"{{out}}/{kind}", "--workers", "1")
                   for kind in (".jsonl", ".gz", ".zst", ".parquet"))
@@ -88,6 +92,7 @@ TARGETS = {
     "simulated": (sound_files.simulated, OF_RUN, (), EVERY, 1),
     "sweep_folder": (sound_files.sweep, OF_SWEEP, (("sweep", "{in}"),), (), 1),
     "plan_picture": (sound_files.plan, OF_PLAN, DRAWING, (), 1),
+    "straggler_analysis": (sound_files.straggler_analysis, OF_STRAGGLER_ANALYSIS, IMPORTING, (), 1),
     "documents": (sound_files.documents, OF_DOCUMENTS, PREPARING, (), 1),
 }
 

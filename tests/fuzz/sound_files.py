@@ -8,6 +8,7 @@ import re
 import conftest  # of analysis/tests
 import corpora
 import numpy as np
+import straggler_traces
 import test_plan
 import test_sweep
 import trace_files as t
@@ -62,6 +63,13 @@ def plan(folder):
     step["plans"][0]["density"] = [[0.5] * 32, None]
     step["patterns"] = [None, {"block": 8, "rows": [[[0, 8]]], "columns": [1]}]
     (folder / "step.json").write_text(json.dumps(step))
+
+
+def straggler_analysis(folder):
+    """A trace of two replicas of two stages, one of whose workers is slow."""
+    workers = {(0, 0): (2.0, 4.0), (0, 1): (1.0, 2.0), (1, 0): (1.0, 2.0), (1, 1): (1.0, 2.0)}
+    rows = straggler_traces.two_microbatches(workers, steps=(7, 9))
+    straggler_traces.write(folder / "trace-x.parquet", rows)
 
 
 def documents(folder):
