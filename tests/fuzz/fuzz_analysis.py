@@ -63,7 +63,7 @@ OF_PLAN = {".json": "step.json"}
 OF_DOCUMENTS = {".jsonl": "d.jsonl", ".gz": "d.jsonl.gz", ".zst": "d.txt.zst",
                 ".parquet": "d.parquet", ".json": "tokenizer/tokenizer.json"}
 OF_STRAGGLER_ANALYSIS = {".parquet": "trace-x.parquet"}
-IMPORTING = (("import", "{in}", "--from", "straggler-analysis", "--output", "{out}/run"),
+IMPORTING = (("import", "{in}", "--from", "straggler_analysis", "--output", "{out}/run"),
              ("slowdown", "{out}/run", "--json"))
 PREPARING = tuple(("cadenza-prepare", f"{{in}}/{OF_DOCUMENTS[kind]}", "--tokenizer",
                    "{in}/tokenizer", "--output", f"{{out}}/{kind}", "--workers", "1")

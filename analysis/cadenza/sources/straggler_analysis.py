@@ -122,7 +122,7 @@ def read(path: Path) -> list[RankTrace]:
             for one, low, high in zip(place.itertuples(), bounds[:-1], bounds[1:], strict=True)]
 
 
-STRAGGLER_ANALYSIS = Source("straggler-analysis", "ByteDance's StragglerAnalysis (trace-*.parquet)",
+STRAGGLER_ANALYSIS = Source("straggler_analysis", "ByteDance's StragglerAnalysis (trace-*.parquet)",
                             claims, read)
 
 
