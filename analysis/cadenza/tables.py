@@ -33,6 +33,7 @@ _WHICH = ("rank", "step", "layer", "microbatch")  # numbers of things; -1: none 
 _UNITS = {"seconds": seconds, "share": share, "fraction": share, "bytes": byte_count}
 _BETWEEN = 2  # columns between two of a table
 _FULL_WIDTH = 132  # of lines into files and pipes, where no terminal says how wide it is
+_FAR = 0.1  # of a step: a replay that differs by more is worth a word
 _RANKS = 32  # of a table; of more ranks, the least and the most busy are shown
 
 
@@ -152,6 +153,11 @@ def print_slowdown(out: Console, found: Slowdown, most: int) -> None:
     """@param most  rows of a table that are shown"""
     _print_fact(out, "replayed step", f"T = {seconds(found.seconds)}, recorded "
                 f"{seconds(found.recorded_seconds)}; mean of {found.steps} steps")
+    left_out = 1 - found.seconds / found.recorded_seconds
+    if left_out > _FAR:
+        _print_fact(out, "left out", f"{share(left_out)} of a step: what lies between operations")
+    elif left_out < -_FAR:
+        _print_fact(out, "not known", "what ran side by side: the replay takes longer")
     _print_fact(out, "ideal step", f"T* = {seconds(found.ideal_seconds)}")
     _print_fact(out, "slowdown", f"S = T / T* = {number(found.total, '.3f')}, which wastes "
                 f"{share(found.waste)} of the time")

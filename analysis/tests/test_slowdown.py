@@ -114,6 +114,39 @@ def test_a_tensor_group_is_one_worker():
     assert found.of_worst == pytest.approx((16 - 14) / (16 - 14))  # 10 and 12 ms, ideal 12
 
 
+def beside(rank, begin, end, name, flow, **fields):
+    return {"rank": rank, "begin": begin, "end": end, "name": name, "flow": flow,
+            "category": "collective", "lane": "communication", "non_blocking": True, **fields}
+
+
+def test_sums_beside_a_backward_pass():
+    """Layers of 2 ms on one rank and 3 on the other, after each of which a sum of 1 ms is begun,
+    and an optimizer of 1: 9 + 1 + 1. Ideally 7.5 + 1 + 1."""
+    rows = []
+    for rank, took in enumerate((2.0, 3.0)):
+        for layer in range(3):
+            place = {"phase": "backward", "microbatch": 0, "layer": layer}
+            rows.append({"rank": rank, "begin": took * layer, "end": took * (layer + 1), **place})
+            rows.append(beside(rank, took * (layer + 1), 3.0 * (layer + 1) + 1.0, "sum", layer + 1))
+        rows.append({"rank": rank, "begin": 10, "end": 11, "phase": "optimizer",
+                     "category": "optimizer"})
+    found = divided_ms(rows)
+    assert found.seconds == pytest.approx(11e-3) and found.ideal_seconds == pytest.approx(9.5e-3)
+    assert by(found.types, "type") == pytest.approx(
+        {"backward compute": 11 / 9.5, "sum": 1.0, "optimizer": 1.0})
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_a_pass_waits_for_its_parameters(phase):
+    """Those of the second layer arrive at 4 ms, those of the first at 1; each takes 2."""
+    rows = []
+    for rank in range(2):
+        rows += [beside(rank, 0.0, 1.0, "gather", 1), beside(rank, 1.0, 4.0, "gather", 2)]
+        rows += [{"rank": rank, "begin": begin, "end": begin + 2.0, "phase": phase,
+                  "microbatch": 0} for begin in (1.0, 4.0)]
+    assert divided_ms(rows).seconds == pytest.approx(6e-3)
+
+
 def crossing(order):
     """Rank 0 sends 1 and then 2; rank 1 takes them in an order."""
     rows = [{"rank": 0, "begin": n, "end": 10, "sends": True, "flow": n, "category": "p2p_send",
@@ -161,9 +194,10 @@ def test_command(folder, inside):
 
 
 def test_equal_ranks(tmp_path, inside):
-    ranks = [Rank(r, *steps_of([(DENSE, 0, 100)])) for r in range(2)]
+    ranks = [Rank(r, *steps_of([(DENSE, 0, 60)])) for r in range(2)]
     folder = write_run(tmp_path / "even", ranks)
-    assert "Too little" in inside("slowdown", folder).stdout
+    said = inside("slowdown", folder).stdout
+    assert "Too little" in said and "40.0% of a step: what lies between operations" in said
     found = json.loads(inside("slowdown", folder, "--json").stdout)
     assert found["slowdown"] == 1 and found["types"] == [] and found["workers"] == []
     assert found["worst_workers"] == {"ranks": [], "share": None}

@@ -22,7 +22,6 @@ from cadenza.graph.levels import Arrivals, levels, split_places
 from cadenza.graph.operations import COMPUTATION, dependencies, operations
 from cadenza.processes import mapped
 from cadenza.read.columns import one_of
-from cadenza.read.schema import GATHER_OF_LAYER
 
 if TYPE_CHECKING:
     from cadenza.study import Study
@@ -75,11 +74,9 @@ def slowdown(study: Study) -> Slowdown:
 
 
 def _check(study: Study, events: pd.DataFrame) -> None:
-    attends = one_of(events["category"], "attention_dispatch", "attention_return").any()
-    if attends or one_of(events["name"], GATHER_OF_LAYER).any():
-        what = "attention" if attends else "parameters"
-        raise DataError(f"{study.run.path}: ranks exchange {what} within computations, which this "
-                        "analysis takes as one; valid: runs of pipelines and data parallelism "
+    if one_of(events["category"], "attention_dispatch", "attention_return").any():
+        raise DataError(f"{study.run.path}: ranks exchange attention within computations, which "
+                        "this analysis takes as one; valid: runs of pipelines and data parallelism "
                         "(what-if replays all runs)")
 
 
@@ -124,10 +121,12 @@ def divided(made: pd.DataFrame, ranks: pd.DataFrame, recorded_seconds: float = m
 
 
 def ideal_seconds(made: pd.DataFrame) -> np.ndarray:
-    """Per operation the mean (of communication the median) of all that are alike."""
-    alike = made.groupby(["type", "sends"], sort=False)["seconds"]
+    """Per operation the mean (of communication the median) of all that are alike; of a piece of a
+    computation its share of that."""
+    alike = made.groupby(["type", "sends"], sort=False)
+    mean = alike["seconds"].transform("sum") / alike["share"].transform("sum")
     computes = (made["kind"] == COMPUTATION).to_numpy()
-    return np.where(computes, alike.transform("mean"), alike.transform("median"))
+    return np.where(computes, made["share"] * mean, alike["seconds"].transform("median"))
 
 
 def _workers(ranks: pd.DataFrame, replicas: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
