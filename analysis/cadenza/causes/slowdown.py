@@ -86,38 +86,48 @@ def divided(made: pd.DataFrame, ranks: pd.DataFrame, recorded_seconds: float = m
     @param ranks  Run.ranks()
     @param recorded_seconds  of a step
     """
-    own, ideal = made["seconds"].to_numpy(float), ideal_seconds(made)
-    if not ideal.any():
-        raise DataError("no operation of the steps takes time")
-    replay, steps = Replay(made), made["step"].nunique()
-    total, least = replay.seconds(np.stack([own, ideal], axis=1))
+    cases = _Cases(made)
     place = ranks.set_index("rank")[["data", "pipeline"]].loc[made["rank"].to_numpy()]
-    data, stage = (place[name].to_numpy() for name in place)
-    small = total / least < LEAST
-
-    def alone(name: str, label: np.ndarray) -> pd.DataFrame:
-        """Slowdowns where only the operations of one label have their own durations."""
-        labels = [] if small else pd.unique(label).tolist()
-        some = max(1, _AT_ONCE // len(own))
-        seconds = [replay.seconds(np.where(label[:, None] == labels[at : at + some], own[:, None],
-                                           ideal[:, None]))
-                   for at in range(0, len(labels), some)]
-        found = np.concatenate([np.empty(0), *seconds]) / least
-        return _sorted(pd.DataFrame({name: labels, "slowdown": found}), name)
-
-    def share(chosen: np.ndarray) -> float:
-        """Of the loss, that of some operations."""
-        without = replay.seconds(np.where(chosen, ideal, own)[:, None])[0]
-        return math.nan if small else float((total - without) / (total - least))
-
-    replicas, stages = alone("data", data), alone("pipeline", stage)
+    replicas, stages = (cases.alone(name, place[name].to_numpy()) for name in place)
     workers = _workers(ranks[ranks["rank"].isin(made["rank"])], replicas, stages)
     worst = tuple(sorted(sum(workers["ranks"].head(math.ceil(WORST_SHARE * len(workers))), ())))
-    last = stage == stage.max()
+    last = (place["pipeline"] == place["pipeline"].max()).to_numpy()
+    steps = made["step"].nunique()
     return Slowdown(
-        steps, recorded_seconds, total / steps, least / steps,
-        alone("type", made["type"].to_numpy(object)), replicas, stages, workers, worst,
-        share(made["rank"].isin(worst).to_numpy()), math.nan if last.all() else share(last))
+        steps, recorded_seconds, cases.total / steps, cases.least / steps,
+        cases.alone("type", made["type"].to_numpy(object)), replicas, stages, workers, worst,
+        cases.share(made["rank"].isin(worst).to_numpy()),
+        math.nan if last.all() else cases.share(last))
+
+
+class _Cases:
+    """Replays in which some operations have their own durations, and the others ideal ones."""
+
+    def __init__(self, made: pd.DataFrame) -> None:
+        self._own, self._ideal = made["seconds"].to_numpy(float), ideal_seconds(made)
+        if not self._ideal.any():
+            raise DataError("no operation of the steps takes time")
+        self._replay = Replay(made)
+        both = np.stack([self._own, self._ideal], axis=1)
+        self.total, self.least = map(float, self._replay.seconds(both))
+        self._small = self.total / self.least < LEAST
+
+    def alone(self, name: str, label: np.ndarray) -> pd.DataFrame:
+        """`name`, slowdown: for each label, were only its operations as recorded."""
+        labels = [] if self._small else pd.unique(label).tolist()
+        some = max(1, _AT_ONCE // len(label))
+        seconds = [self._replay.seconds(np.where(label[:, None] == labels[at : at + some],
+                                                 self._own[:, None], self._ideal[:, None]))
+                   for at in range(0, len(labels), some)]
+        found = np.concatenate([np.empty(0), *seconds]) / self.least
+        return _sorted(pd.DataFrame({name: labels, "slowdown": found}), name)
+
+    def share(self, chosen: np.ndarray) -> float:
+        """Of the loss, what would not be there were the chosen operations ideal."""
+        if self._small:
+            return math.nan
+        without = self._replay.seconds(np.where(chosen, self._ideal, self._own)[:, None])[0]
+        return float((self.total - without) / (self.total - self.least))
 
 
 def ideal_seconds(made: pd.DataFrame) -> np.ndarray:
