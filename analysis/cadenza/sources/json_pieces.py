@@ -84,8 +84,7 @@ class ChromeTrace:
             if len(rest) > LONGEST:
                 self.lost.append(f"an event of more than {LONGEST >> 20} MiB: read as far as there")
                 return
-        if in_object:
-            self._end(rest, text)
+        self._end(rest, text, in_object)
 
     def _begin(self, text: _Text) -> tuple[bytes, bool]:
         """The text behind the bracket that opens the list of events, and whether the list is a
@@ -96,11 +95,15 @@ class ChromeTrace:
             head = (head + more).removeprefix(b"\xef\xbb\xbf").lstrip(_BETWEEN)
             if head.startswith(b"["):
                 return head[1:], False
-            for match in islice(_LIST.finditer(head), 8):
+            matches = list(islice(_LIST.finditer(head), 8))
+            for match in matches:
                 found = _object(head[: match.start()].rstrip(_BETWEEN) + b"}")
                 if found is not None:
                     self.beside.update(found)
                     return head[match.end() :], True
+            if matches and head.startswith(b"{"):
+                self.lost.append("what stands before the events cannot be read")
+                return head[matches[0].end() :], True
             if not more or len(head) > LONGEST or (head and not head.startswith(b"{")):
                 raise DataError(f"{self.path}: found no list traceEvents; valid: a Chrome trace")
 
@@ -149,14 +152,17 @@ class ChromeTrace:
             text = b"".join(words)
         return orjson.loads(text)
 
-    def _end(self, rest: bytes, text: _Text) -> None:
+    def _end(self, rest: bytes, text: _Text, in_object: bool) -> None:
         while len(rest) <= LONGEST and (more := text.read(PIECE)):
             rest += more
-        found = _object(b"{" + rest.strip(_BETWEEN)) if len(rest) <= LONGEST else None
+        begin = b"{" if in_object else b"{}"  # behind a list alone stands nothing
+        found = _object(begin + rest.strip(_BETWEEN)) if len(rest) <= LONGEST else None
         if found is None:
             self.lost.append("what stands behind the events cannot be read")
         else:
             self.beside.update(found)
+        if text.damage:
+            self.lost.append(text.damage)
 
 
 class _Text:
@@ -174,7 +180,7 @@ class _Text:
             return self._file.read(size)
         parts, have = [], 0
         while have < size and not self.damage:
-            raw = self._raw or self._file.read(1 << 18)
+            raw = self._raw or self._file.read(1 << 14)
             if not raw:
                 if not self._inflate.eof:
                     self.damage = "the compressed file is cut short: read as far as it goes"

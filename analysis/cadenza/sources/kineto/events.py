@@ -6,6 +6,7 @@ Names and threads are numbers that stand for what `Events.names` and `Events.lan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -33,6 +34,7 @@ LATEST = 9e15  # microseconds, of a time; and of a length
 MOST = 16_000_000  # events that are kept of a file, of 34 bytes each
 
 _COLUMNS = itemgetter("cat", "name", "pid", "tid", "ts", "dur")
+_PHASE, _OTHERS = itemgetter("ph"), frozenset("iM")
 _NONE: dict[str, Any] = {}
 
 
@@ -98,8 +100,10 @@ class Recorder:
             self._take(sound)
 
     def _take(self, events: list[dict[str, Any]]) -> None:
-        complete = [event for event in events if event["ph"] == "X"]
-        self._take_others([event for event in events if event["ph"] in ("i", "M")])
+        phases = list(map(_PHASE, events))
+        complete = [event for event, phase in zip(events, phases, strict=True) if phase == "X"]
+        self._take_others([event for event, phase in zip(events, phases, strict=True)
+                           if phase in _OTHERS])
         if not complete:
             return
         categories, names, pids, tids, times, lengths = zip(*map(_COLUMNS, complete), strict=True)
@@ -209,23 +213,17 @@ def _nanoseconds(microseconds: np.ndarray, part: np.ndarray) -> np.ndarray:
 def _links(kept: list[dict[str, Any]], kind: np.ndarray) -> np.ndarray:
     link = np.full(len(kept), -1, np.int64)
     launched = np.flatnonzero((kind >= LAUNCH) & (kind <= COPYING))
-    link[launched] = np.fromiter(
-        (kept[at].get("args", _NONE).get("correlation", -1) for at in launched.tolist()), np.int64,
-        launched.size)
+    link[launched] = [kept[at].get("args", _NONE).get("correlation", -1)
+                      for at in launched.tolist()]
     operations = np.flatnonzero(kind == OPERATION)
-    link[operations] = np.fromiter(
-        (args.get("Fwd thread id", 1) == 0 and args.get("Sequence number", -1) >= 0
-         for args in (kept[at].get("args", _NONE) for at in operations.tolist())), np.int64,
-        operations.size)
+    threads = [kept[at].get("args", _NONE).get("Fwd thread id", 1) for at in operations.tolist()]
+    link[operations] = np.array(threads, np.int64) == 0
     return link
 
 
 def _sound(event: object) -> dict[str, Any] | None:
     """The event with words and numbers where others are expected; None: it is no event."""
     if not isinstance(event, dict) or not isinstance(event.get("ph"), str):
-        return None
-    if event["ph"] == "X" and not all(type(event.get(key)) in (int, float)
-                                      for key in ("ts", "dur")):
         return None
     args = event.get("args")
     sound = {key: value for key, value in args.items() if key not in _WHOLE or (
@@ -248,4 +246,8 @@ def _thread(value: object) -> int | str | None:
 
 
 def _number(value: object) -> float:
-    return float(value) if type(value) in (int, float) and abs(value) < 1e300 else float("nan")
+    """Not a number where it is none: such an event is counted and left out."""
+    try:
+        return float(value) if isinstance(value, int | float | str) else math.nan
+    except ValueError:
+        return math.nan

@@ -27,11 +27,13 @@ def add_gloo(rows: Rows, events: Events, phases: Phases, groups: Groups) -> list
     gloo = np.array([name.startswith(_GLOO) for name in events.names], bool)
     works = np.flatnonzero((events.kind == RANGE) & gloo[events.name])
     works = works[np.argsort(events.begin[works], kind="stable")]
-    if not works.size:
-        return []
+    going_on = np.isin(works, events.parameters.row[events.parameters.unfinished == 1])
+    cannot = [f"{going_on.sum()} communications had not ended with the record: they are left out"
+              ] if going_on.any() else []
+    works = works[~going_on]
     kind = np.array([_MESSAGES.get(name, COLLECTIVE) for name in events.names])[events.name[works]]
     _add_messages(rows, events, phases, groups, works[kind != COLLECTIVE], kind[kind != COLLECTIVE])
-    return _add_collectives(rows, events, phases, groups, works[kind == COLLECTIVE])
+    return cannot + _add_collectives(rows, events, phases, groups, works[kind == COLLECTIVE])
 
 
 def _add_collectives(rows: Rows, events: Events, phases: Phases, groups: Groups, works: np.ndarray,

@@ -52,8 +52,8 @@ class Parameters:
     group: np.ndarray  # number in `groups`
     bytes: np.ndarray  # payload; -1: not known
     sequence: np.ndarray  # -1: not known
-    peer: np.ndarray  # world rank, or a rank of its group if `local`; -1: none, or not known
-    local: np.ndarray
+    peer: np.ndarray  # world rank, or of gloo a rank of the group; -1: none, or not known
+    unfinished: np.ndarray  # 1 if it went on when the record ended, else 0
     texts: list[str]
     groups: list[GroupWords]
 
@@ -61,7 +61,7 @@ class Parameters:
         """Those of the events that `own` holds for, whose numbers become `row`."""
         mine = own[self.row]
         columns = {name: getattr(self, name)[mine] for name in (
-            "collective", "dtype", "group", "bytes", "sequence", "peer", "local")}
+            "collective", "dtype", "group", "bytes", "sequence", "peer", "unfinished")}
         return replace(self, row=row[self.row[mine]], **columns)
 
 
@@ -84,17 +84,17 @@ class ParameterRecorder:
             dtype = _text(args.get("dtype"))
             elements = max(_whole(args.get("In msg nelems")), _whole(args.get("Out msg nelems")))
             peer = max(_whole(args.get("Src Rank")), _whole(args.get("Dst Rank")))
-            sequence, local = _whole(args.get("Seq")), False
+            sequence = _whole(args.get("Seq"))
         elif name.startswith(("record_param_comms", "c10d::", "gloo:")):
             group, sequence = GroupWords(), -1
             dtype, elements = _shapes(args)
-            peer, local = _peer(name, args), True
+            peer = _peer(name, args)
         else:
             return
         size = SIZES.get(dtype.rpartition("::")[2].lower(), 0)
         payload = elements * size if size and 0 <= elements < 1 << 50 else -1
         self._rows.append((row, self._texts[collective], self._texts[dtype], self._groups[group],
-                           payload, sequence, peer, local))
+                           payload, sequence, peer, args.get("finished") is False))
 
     def finish(self) -> Parameters:
         columns = np.array(self._rows, np.int64).reshape(-1, 8).T

@@ -15,8 +15,8 @@ from cadenza.sources.neutral import PHASES
 
 FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, NO_PHASE = range(len(PHASES))
 
-_BACKWARD = re.compile(
-    r"^autograd::engine::evaluate_function|^(## ?)?backward( ##|[-_]step|[-_]compute)?$")
+_NODE = re.compile(r"^autograd::engine::evaluate_function")
+_BACKWARD = re.compile(r"^(## ?)?backward( ##|[-_]step|[-_]compute)?$")
 _OPTIMIZER = re.compile(r"^Optimizer\.step#|^(## ?)?optimizer( ##|[-_]step)?$", re.IGNORECASE)
 _OPTIMIZER_CALL = re.compile(r"^Optimizer\.step#")
 _NEITHER = re.compile(r"zero_grad|^enumerate\(DataLoader\)")
@@ -27,11 +27,12 @@ class Phases:
     """Asked for moments of threads, `at` answers with numbers of PHASES."""
 
     def __init__(self, events: Events) -> None:
-        self._back = _spans(events, _BACKWARD)
+        nodes = _spans(events, _NODE)
+        self._back = nodes or _spans(events, _BACKWARD)
         self._optimizer = _spans(events, _OPTIMIZER)
         self._neither = _spans(events, _NEITHER)
         again = np.flatnonzero((events.kind == OPERATION) & (events.link == 1))
-        again = again[self._back.hold(events.lane[again], events.begin[again])]
+        again = again[nodes.hold(events.lane[again], events.begin[again])]
         self._again = Spans(events.lane[again], events.begin[again], events.end[again])
         self.known = bool(self._back)
 

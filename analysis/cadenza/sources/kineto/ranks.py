@@ -114,4 +114,4 @@ def _groups(config: object) -> dict[str, tuple[str, tuple[int, ...]]]:
 def _whole(value: object) -> int:
     if isinstance(value, str) and value.isdecimal() and len(value) < 8:
         value = int(value)
-    return value if type(value) is int and value >= 0 else -1
+    return value if type(value) is int and 0 <= value < 1 << 31 else -1
