@@ -13,6 +13,7 @@ Fuzzes what cadenza-analyze and cadenza-prepare read. Targets:
   straggler_analysis  a trace of StragglerAnalysis (*.parquet): its import, and the slowdown
   documents     JSON Lines (*.jsonl, *.gz, *.zst), parquet and the tokenizer (*.json) of
                 cadenza-prepare
+  kineto        traces of PyTorch's profiler (*.json, *.gz): the neutral columns
 Reads each INPUT (a file, or a folder of them) as it is, then changed copies of the inputs and of
 sound files: bytes, HDF5 objects and values alike. Right is an answer or a CadenzaError; anything
 else, and more processor time or memory than the limits below, is a finding: it is kept in DIR, and
@@ -50,9 +51,12 @@ import sound_files  # noqa: E402
 from mutate_trace import mutate  # noqa: E402
 
 from cadenza.cli import main as analyze  # noqa: E402
+from cadenza.errors import CadenzaError  # noqa: E402
 from cadenza.prepare.cli import main as prepare  # noqa: E402
 from cadenza.plan.picture import draw  # noqa: E402, F401
 from cadenza.report import write_report  # noqa: E402, F401  loaded once, before limits hold
+from cadenza.sources import neutral  # noqa: E402
+from cadenza.sources.kineto import KINETO  # noqa: E402
 from cadenza.sweep.plot import draw_view  # noqa: E402, F401
 
 PROCESSOR_SECONDS = 10  # of all commands together
@@ -65,9 +69,11 @@ OF_DOCUMENTS = {".jsonl": "d.jsonl", ".gz": "d.jsonl.gz", ".zst": "d.txt.zst",
 OF_STRAGGLER_ANALYSIS = {".parquet": "trace-x.parquet"}
 IMPORTING = (("import", "{in}", "--from", "straggler_analysis", "--output", "{out}/run"),
              ("slowdown", "{out}/run", "--json"))
+OF_KINETO = {".json": "rank0_trace.json", ".gz": "rank1_trace.json.gz"}
 PREPARING = tuple(("cadenza-prepare", f"{{in}}/{OF_DOCUMENTS[kind]}", "--tokenizer",
                    "{in}/tokenizer", "--output", f"{{out}}/{kind}", "--workers", "1")
                   for kind in (".jsonl", ".gz", ".zst", ".parquet"))
+IMPORTING = tuple(("source", f"{{in}}/{place}") for place in OF_KINETO.values())
 DRAWING = (("plan", "{in}/step.json", "--output", "{out}/p.svg"),)
 READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"),
            ("export", "{in}", "--format", "tensorboard", "--output", "{out}/tensorboard"),
@@ -94,6 +100,7 @@ TARGETS = {
     "plan_picture": (sound_files.plan, OF_PLAN, DRAWING, (), 1),
     "straggler_analysis": (sound_files.straggler_analysis, OF_STRAGGLER_ANALYSIS, IMPORTING, (), 1),
     "documents": (sound_files.documents, OF_DOCUMENTS, PREPARING, (), 1),
+    "kineto": (sound_files.kineto, OF_KINETO, IMPORTING, (), 1),
 }
 
 
@@ -105,12 +112,34 @@ def no_number(word):
     raise Finding(f"JSON with {word}")
 
 
+def read_source(words):
+    """What a source makes of a file, as a command: its rows are such as the next steps expect."""
+    try:
+        ranks = KINETO.read(Path(words[0])) if KINETO.claims(Path(words[0])) else []
+    except CadenzaError as error:
+        print(f"cadenza-analyze: error: {error}", file=sys.stderr)
+        return error.exit_code
+    for rank in ranks:
+        events = rank.events
+        for name, (kind, _) in neutral.COLUMNS.items():
+            if str(events[name].dtype) != kind:
+                raise Finding(f"column {name} of type {events[name].dtype}")
+        if not set(events["kind"].unique()) <= set(neutral.KINDS) \
+                or not set(events["phase"].unique()) <= set(neutral.PHASES) \
+                or (events["end_ns"] < events["begin_ns"]).any():
+            raise Finding("rows that cannot be")
+        if not all(sentence.isprintable() for sentence in rank.cannot):
+            raise Finding(f"said {rank.cannot}")
+    return 0
+
+
 def look(folders, commands):
     """Every command answers or refuses in one line."""
     for words in commands:
         out, err = io.StringIO(), io.StringIO()
         name = "cadenza-prepare" if words[0] == "cadenza-prepare" else "cadenza-analyze"
-        program, words = (prepare, words[1:]) if name == words[0] else (analyze, words)
+        program = {"cadenza-prepare": prepare, "source": read_source}.get(words[0], analyze)
+        words = words if program is analyze else words[1:]
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = program([word.format_map(folders) for word in words])
         lines = err.getvalue().splitlines()

@@ -7,6 +7,7 @@ import re
 
 import conftest  # of analysis/tests
 import corpora
+import kineto_files
 import numpy as np
 import straggler_traces
 import test_plan
@@ -79,6 +80,22 @@ def documents(folder):
     for kind in (".jsonl", ".jsonl.gz", ".parquet"):
         corpora.write_kind(folder, kind, texts)
     (folder / "d.txt.zst").write_bytes(corpora.compressed(".zst", " ".join(texts).encode()))
+
+
+def kineto(folder):
+    """Steps with kernels and collectives of a device; messages and collectives of gloo."""
+    made = kineto_files.training()
+    kineto_files.write(folder / "rank0_trace.json", kineto_files.document(made.events))
+    said = {"Input Dims": [[[4, 8]], [], [], []], "Input type": ["float", "", "Scalar", ""],
+            "Concrete Inputs": ["", "", "1", "0"], "Sequence number": 1, "Fwd thread id": 0}
+    made = kineto_files.Recording()
+    made.range("ProfilerStep#1", 0, 900)
+    for at, name in enumerate(("send", "recv_", "allreduce_", "barrier")):
+        made.host(f"c10d::{name}", 100 * at, 10, **said)
+        made.host(f"gloo:{name.strip('_')}", 100 * at + 5, 50, 200 + at, "user_annotation", **said)
+    made.host("aten::mm", 600, 50)
+    made.host("Optimizer.step#AdamW.step", 700, 50, kind="user_annotation")
+    kineto_files.write(folder / "rank1_trace.json.gz", kineto_files.document(made.events, rank=1))
 
 
 def _four_ranks(folder, options):
