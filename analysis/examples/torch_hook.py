@@ -57,8 +57,8 @@ class TimeHook:
         @param place  of the rank in the program's layout, as {"data": 1, "pipeline": 0}"""
         self._folder, self._every, self._place = Path(folder), every, place or {}
         self._folder.mkdir(parents=True, exist_ok=True)
-        both = dist.is_available() and dist.is_initialized()
-        self._rank, self._world = (dist.get_rank(), dist.get_world_size()) if both else (0, 1)
+        self._rank, self._world = (dist.get_rank(), dist.get_world_size()) \
+            if dist.is_initialized() else (0, 1)
         devices = {p.device for model in models for p in model.parameters()}
         self._clock = DeviceClock() if "cuda" in {device.type for device in devices} else Clock()
         self._rows, self._groups, self._turns = [], {}, Counter()
@@ -150,22 +150,21 @@ class TimeHook:
         for model in models:
             if isinstance(model, torch.nn.parallel.DistributedDataParallel):
                 with contextlib.suppress(RuntimeError):  # it has one already
-                    model.register_comm_hook(model.process_group, allreduce_hook)
+                    model.register_comm_hook(model.process_group, mean_of_ranks)
         self._replace([torch.autograd], "backward", self._backward)
-        if dist.is_available():
-            for names, by in ((COLLECTIVES, self._collective), (MESSAGES, self._message),
-                              (("batch_isend_irecv",), self._batch)):
-                for name in names:
-                    self._replace([dist, dist.distributed_c10d], name, by)
+        for names, by in ((COLLECTIVES, self._collective), (MESSAGES, self._message),
+                          (("batch_isend_irecv",), self._batch)):
+            for name in names:
+                self._replace([dist, dist.distributed_c10d], name, by)
 
     def _replace(self, modules, name, by):
         original = getattr(modules[0], name)
-        timed = Timed(original, by)
+        timed = Timed(original, functools.partial(by, original))
         for module in modules:
             self._undo.callback(setattr, module, name, original)
             setattr(module, name, timed)
 
-    def _backward(self, original, tensors, *args, **kwargs):
+    def _backward(self, original, given, tensors, *args, **kwargs):
         """The pass computes until the engine has no more to do, and calls back before DDP and FSDP
         wait for the gradients of others: they ask for the same later."""
         def computed():
@@ -181,14 +180,12 @@ class TimeHook:
                 after.callback(root.register_hook(ask).remove)
             return original(tensors, *args, **kwargs)
 
-    def _collective(self, original, *args, **kwargs):
-        given = inspect.signature(original).bind(*args, **kwargs).arguments
+    def _collective(self, original, given, *args, **kwargs):
         row = self._row("collective", original.__name__, given.get("group"), given.values())
         return self._communicate(functools.partial(original, *args, **kwargs), [row],
                                  given.get("async_op", False))
 
-    def _message(self, original, *args, **kwargs):
-        given = inspect.signature(original).bind(*args, **kwargs).arguments
+    def _message(self, original, given, *args, **kwargs):
         name, group = original.__name__, given.get("group")
         peer = given.get("dst", given.get("src"))
         inside = given.get("group_dst", given.get("group_src"))
@@ -198,7 +195,7 @@ class TimeHook:
         return self._communicate(functools.partial(original, *args, **kwargs), [row],
                                  name in ("isend", "irecv"))
 
-    def _batch(self, original, operations):
+    def _batch(self, original, given, operations):
         rows = [self._row(MESSAGES[of.op.__name__], of.op.__name__, of.group, [of.tensor], of.peer)
                 for of in operations]
         return self._communicate(functools.partial(original, operations), rows, True)
@@ -296,6 +293,14 @@ class TimeHook:
                 "cadenza.groups": json.dumps(groups)}
 
 
+def mean_of_ranks(group, bucket):
+    """What DDP does by itself; a communication hook of DDP."""
+    if dist.get_backend(group) != "nccl":
+        return allreduce_hook(group, bucket)
+    work = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
 class Timed:
     """A function that is timed, but not what it calls in turn. It equals the original, as P2POp
     takes one of two functions."""
@@ -303,13 +308,14 @@ class Timed:
     _local = threading.local()
 
     def __init__(self, original, by):
+        """@param by  is called with the arguments by name, and then as the original is"""
         functools.update_wrapper(self, original)
-        self._by = by
+        self._bind, self._by = inspect.signature(original).bind, by
 
     def __call__(self, *args, **kwargs):
         if getattr(self._local, "inside", False):
             return self.__wrapped__(*args, **kwargs)
-        return self._by(self.__wrapped__, *args, **kwargs)
+        return self._by(self._bind(*args, **kwargs).arguments, *args, **kwargs)
 
     def __eq__(self, other):
         return other is self or other is self.__wrapped__

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 import yaml
 
 USAGE, DATA = 2, 3  # exit codes
@@ -319,3 +320,15 @@ def analyze(*arguments):
     )
     assert result.returncode == 0, result.stderr
     return result
+
+
+def python_with(*modules):
+    """A Python that has them: this one, or that of the benchmarks. Without one the test is left
+    out."""
+    cache = Path(os.environ.get("CADENZA_CACHE", Path.home() / ".cache/cadenza"))
+    for python in (sys.executable, *sorted(cache.glob("bench-python-*/bin/python"))):
+        asked = subprocess.run([python, "-c", f"import {', '.join(modules)}"], capture_output=True,
+                               check=False)
+        if asked.returncode == 0:
+            return python
+    return pytest.skip(f"no Python has {' and '.join(modules)}: bench/compare installs PyTorch")

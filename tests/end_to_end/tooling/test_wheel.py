@@ -238,18 +238,9 @@ def test_a_plan_takes_no_time_of_a_step(planner):
     assert work.max() / work.mean() < 1.11
 
 
-def python_with_torch():
-    cache = Path(os.environ.get("CADENZA_CACHE", Path.home() / ".cache/cadenza"))
-    for python in (sys.executable, *sorted(cache.glob("bench-python-*/bin/python"))):
-        asked = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
-        if asked.returncode == 0:
-            return python
-    pytest.skip("PyTorch is not installed: bench/compare installs it")
-
-
 @pytest.mark.thorough
 def test_a_loop_of_pytorch_follows_the_plan(venv, tmp_path):
-    python = python_with_torch()
+    python = harness.python_with("torch")
     (site,) = venv.glob("lib/python*/site-packages")
     (tmp_path / "cadenza_planner").symlink_to(site / "cadenza_planner")
     example = harness.ROOT / "docs/examples/plan_in_loop.py"
