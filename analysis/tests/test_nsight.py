@@ -5,6 +5,7 @@ import sqlite3
 
 import numpy as np
 import nsight_files as files
+import pyarrow.parquet
 import pytest
 
 from cadenza.errors import DataError
@@ -205,6 +206,14 @@ def test_values_that_cannot_be(tmp_path, fault):
     row[column] = value
     content["CUPTI_ACTIVITY_KIND_KERNEL"][0] = row
     assert why in refusal(files.write_sqlite(tmp_path / "x.sqlite", content))
+
+
+def test_a_column_twice(tmp_path):
+    path = files.write_folder(tmp_path / "export", files.tables(steps=1))
+    kernels = path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    table = pyarrow.parquet.read_table(kernels)
+    pyarrow.parquet.write_table(table.append_column("start", table["start"]), kernels)
+    assert "has a column several times" in refusal(path)
 
 
 def test_files_that_are_cut_short(tmp_path):

@@ -5,7 +5,7 @@ import io
 import struct
 
 import h5py
-import mutate_parquet
+import mutate_table
 import mutate_text
 import numpy as np
 
@@ -24,10 +24,9 @@ def mutate(kind, content, rng):
         except (OSError, RuntimeError, ValueError, TypeError, KeyError):
             pass  # a file that cannot be changed this way any more
     changed = None
-    if kind == ".parquet" and rng.random() < 0.8:
-        changed = mutate_parquet.mutate(content, rng)
-    elif kind != ".h5" and rng.random() < 0.8:
-        changed = mutate_text.mutate(kind, content, rng)
+    if kind != ".h5" and rng.random() < 0.8:
+        change = mutate_table if kind in (".parquet", ".arrow", ".sqlite") else mutate_text
+        changed = change.mutate(kind, content, rng)
     return some_bytes(content, rng) if changed is None else changed
 
 

@@ -8,12 +8,16 @@ import re
 import conftest  # of analysis/tests
 import corpora
 import kineto_files
+import nsight_files
 import numpy as np
 import straggler_traces
+import test_neutral_files
 import test_plan
 import test_sweep
 import trace_files as t
 import yaml
+
+from cadenza.sources.neutral_files import write
 
 MS = 1_000_000
 STEPS, STEP = 4, 100 * MS
@@ -96,6 +100,18 @@ def kineto(folder):
     made.host("aten::mm", 600, 50)
     made.host("Optimizer.step#AdamW.step", 700, 50, kind="user_annotation")
     kineto_files.write(folder / "rank1_trace.json.gz", kineto_files.document(made.events, rank=1))
+
+
+def neutral(folder):
+    """Rows of a rank, of every kind of column."""
+    for ending in (".parquet", ".arrow"):
+        write(test_neutral_files.some_trace(), folder / f"rank{ending}")
+
+
+def nsight(folder):
+    """Two processes with kernels, launches, ranges and calls of NCCL, in both formats."""
+    nsight_files.write_sqlite(folder / "report.sqlite", nsight_files.tables())
+    nsight_files.write_folder(folder / "export", nsight_files.tables(steps=1))
 
 
 def _four_ranks(folder, options):

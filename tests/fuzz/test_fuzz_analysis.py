@@ -10,8 +10,7 @@ import pytest
 
 # Inputs of each target: a few seconds.
 RUNS = {"trace": 40, "commands": 30, "simulated": 5, "sweep_folder": 30, "plan_picture": 20,
-        "straggler_analysis": 30, "documents": 40}
-        "documents": 40, "kineto": 60}
+        "straggler_analysis": 30, "documents": 40, "kineto": 30, "neutral": 60, "nsight": 30}
 
 
 @pytest.mark.parametrize("target", fuzz_analysis.TARGETS)

@@ -82,8 +82,14 @@ def _json(make: Callable) -> Callable[[str], object]:
     return lambda text: make(json.loads(text))
 
 
+def _list(value: object) -> list:
+    if not isinstance(value, list):
+        raise ValueError
+    return value
+
+
 def _ranks(value: list) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value or len(set(value)) != len(value):
+    if not value or len(set(_list(value))) != len(value):
         raise ValueError
     return tuple(_integer(rank, 0, MOST_RANKS - 1) for rank in value)
 
@@ -115,6 +121,5 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
                                          _integer(peak, 0, MOST_BYTES)
                                          for step, peak in peaks.items()})),
     "cannot": ("a JSON list of sentences",
-               _json(lambda said: [_name(one) for one in (said if isinstance(said, list)
-                                                          else [None])])),
+               _json(lambda said: [printable(_name(one)) for one in _list(said)])),
 }

@@ -124,7 +124,10 @@ class _Folder:
         check_file(path)
         with package("pyarrow.parquet").ParquetFile(path) as file:
             _check_count(str(path), file.metadata.num_rows)
-            there = [name for name in (*numbers, *texts) if name in file.schema_arrow.names]
+            names = file.schema_arrow.names
+            there = [name for name in (*numbers, *texts) if name in names]
+            if any(names.count(name) > 1 for name in there):
+                raise DataError(f"{path}: has a column several times")
             found = file.read(columns=there, use_threads=False)
         given = {name: found.column(name).to_pylist() for name in there}
         return _completed(str(path), found.num_rows, given, numbers, texts)
