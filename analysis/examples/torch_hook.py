@@ -14,7 +14,8 @@ the steps of optimizers, collectives and messages called as torch.distributed.NA
 your own: `with hook.range("checkpoint"):`. Gradient sums of DDP are seen through its communication
 hook, unless the program has registered one; what that calls is seen then.
 
-On a GPU, pairs of CUDA events are read once they have passed; nothing waits for the device.
+On a GPU, pairs of CUDA events are read once they have passed; nothing waits for the device. This
+part has been tried with events that are made up, on no GPU.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ import os
 import socket
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
 import pyarrow
@@ -61,7 +62,8 @@ class TimeHook:
             if dist.is_initialized() else (0, 1)
         devices = {p.device for model in models for p in model.parameters()}
         self._clock = DeviceClock() if "cuda" in {device.type for device in devices} else Clock()
-        self._rows, self._groups, self._turns = [], {}, Counter()
+        self._rows = deque()  # to which other threads append
+        self._groups, self._turns = {}, Counter()
         self._doing = []  # (kind, phase, name) of the ranges that the program is in
         self._thread = threading.get_ident()
         self._number = self._first = first
@@ -260,9 +262,10 @@ class TimeHook:
     def _write(self, last=False):
         if last:
             self._clock.finish()
-        taken, self._rows = self._rows, []
+        taken = [self._rows.popleft() for _ in range(len(self._rows))]
         ready = [self._clock.passed(end) for _, end, _ in taken]
-        self._rows[:0] = [row for row, is_ready in zip(taken, ready) if not is_ready]
+        self._rows.extendleft(row for row, is_ready in zip(taken[::-1], ready[::-1])
+                              if not is_ready)
         taken = [row for row, is_ready in zip(taken, ready) if is_ready]
         if not taken:
             return
@@ -313,9 +316,11 @@ class Timed:
         self._bind, self._by = inspect.signature(original).bind, by
 
     def __call__(self, *args, **kwargs):
-        if getattr(self._local, "inside", False):
+        given = self._bind(*args, **kwargs).arguments
+        if getattr(self._local, "inside", False) \
+                or given.get("group") is dist.GroupMember.NON_GROUP_MEMBER:
             return self.__wrapped__(*args, **kwargs)
-        return self._by(self._bind(*args, **kwargs).arguments, *args, **kwargs)
+        return self._by(given, *args, **kwargs)
 
     def __eq__(self, other):
         return other is self or other is self.__wrapped__
@@ -353,7 +358,7 @@ class Handle:
 class Clock:
     """Of the processor. A moment is (ns,)."""
 
-    device = "cpu"
+    device = "host"
 
     def __init__(self):
         self._epoch = time.time_ns() - time.perf_counter_ns()

@@ -76,8 +76,10 @@ def batch(rank, folder):
 
 def groups(rank, folder):
     """Collectives are numbered in their groups, calls within calls count once, objects too."""
-    both, alone = dist.new_group([0, 1]), [dist.new_group([one]) for one in (0, 1)][rank]
+    both, each = dist.new_group([0, 1]), [dist.new_group([one]) for one in (0, 1)]
+    alone, foreign = each[rank], each[1 - rank]
     with TimeHook(folder):
+        dist.all_reduce(torch.ones(1), group=foreign)  # to whose members it does not belong
         for group in (both, alone, both):
             dist.all_reduce(torch.ones(2, dtype=torch.bfloat16), group=group)
         out = [None, None]
@@ -95,7 +97,7 @@ def groups(rank, folder):
 class Event:
     """A CUDA event of a device whose clock runs from 0 and is `ahead` ns fast every second."""
 
-    now, ahead = 0, 0
+    now, ahead, passed = 0, 0, True
 
     def __init__(self, enable_timing):
         assert enable_timing
@@ -104,16 +106,36 @@ class Event:
         self.at = Event.now * (1 + Event.ahead / 1e9)
 
     def query(self):
-        return True
+        return Event.passed
 
     def elapsed_time(self, other):
         return (other.at - self.at) / 1e6
 
 
-def device_clock(rank, folder):
-    """What a device did lies between when it was asked and now, though its clock drifts."""
+def pretend_a_device():
     torch.cuda.Event = Event
     torch.cuda.synchronize = torch.cuda.current_stream = torch.cuda.get_device_name = lambda: "x"
+
+
+def late(rank, folder):
+    """What a device has not done yet is told by a later file; the hook does not wait."""
+    pretend_a_device()
+    with TimeHook(folder, every=1) as hook:
+        hook._clock = torch_hook.DeviceClock()
+        for passed in (False, False, True):
+            Event.passed = passed
+            with hook.range("dense", "forward", f"file {hook._number}"):
+                Event.now += 10**6
+            hook.step()
+            told = [row["name"] for row in rows(folder, rank) if row["kind"] == "dense"]
+            assert told == (["file 0", "file 1", "file 2"] if passed else []), told
+    steps = [row for row in rows(folder, rank) if row["kind"] == "step"]
+    assert [row["step"] for row in steps] == [0, 1, 2]
+
+
+def device_clock(rank, folder):
+    """What a device did lies between when it was asked and now, though its clock drifts."""
+    pretend_a_device()
     for ahead in (-1e5, 0, 1e5):  # 0.1 ms a second
         Event.now, Event.ahead = 0, ahead
         clock = torch_hook.DeviceClock()

@@ -125,7 +125,8 @@ def test_messages_of_a_pipeline_have_two_ends(trained):
     assert by_rank(events, "synchronize", "other", "took")[0] > 20  # it waits for the slow stage
 
 
-@pytest.mark.parametrize("check", ["restored", "results", "batch", "groups", "device_clock"])
+@pytest.mark.parametrize("check", ["restored", "results", "batch", "groups", "late",
+                                   "device_clock"])
 def test_what_must_hold(python, tmp_path, check):
     done = subprocess.run([python, CHECKS, check, tmp_path], capture_output=True, text=True,
                           timeout=harness.TIMEOUT, check=False)
