@@ -159,7 +159,7 @@ def replaced(name, made):
 
 
 REFUSED = {
-    "no-gmc": (replaced("gmc", None), "has no column gmc"),
+    "no-gmc": (replaced("gmc", None), "has not one column gmc"),
     "text": (replaced("stage", lambda n: pa.array(["x"] * n)), "not a parquet file of numbers"),
     "nested": (replaced("rank", lambda n: pa.array([[1]] * n)), "not a parquet file of numbers"),
     "null": (replaced("rank", lambda n: pa.array([None] * n, pa.int32())), "row 0: rank is nan"),

@@ -10,12 +10,12 @@ Fuzzes what cadenza-analyze and cadenza-prepare read. Targets:
   simulated     the same of a simulated run
   sweep_folder  a sweep's table (*.csv) and what it asks for (*.yaml)
   plan_picture  a plan (*.json): its picture
-  straggler_analysis  a trace of StragglerAnalysis (*.parquet): its import, and the slowdown
   documents     JSON Lines (*.jsonl, *.gz, *.zst), parquet and the tokenizer (*.json) of
                 cadenza-prepare
-  kineto        traces of PyTorch's profiler (*.json, *.gz): the neutral columns
-  neutral       files that have these columns (*.parquet, *.arrow)
-  nsight        exports of Nsight Systems (*.sqlite, and a folder's kernels, *.parquet)
+  kineto        traces of PyTorch's profiler (*.json, *.gz): the neutral columns, and the import
+  neutral       files that have these columns (*.parquet, *.arrow), likewise
+  nsight        exports of Nsight Systems (*.sqlite, and a folder's kernels, *.parquet), likewise
+  straggler_analysis  a trace of StragglerAnalysis (*.parquet), likewise, and the slowdown
 Reads each INPUT (a file, or a folder of them) as it is, then changed copies of the inputs and of
 sound files: bytes, HDF5 objects and values alike. Right is an answer or a CadenzaError; anything
 else, and more processor time or memory than the limits below, is a finding: it is kept in DIR, and
@@ -58,9 +58,7 @@ from cadenza.prepare.cli import main as prepare  # noqa: E402
 from cadenza.plan.picture import draw  # noqa: E402, F401
 from cadenza.report import write_report  # noqa: E402, F401  loaded once, before limits hold
 from cadenza.sources import neutral  # noqa: E402
-from cadenza.sources.kineto import KINETO  # noqa: E402
-from cadenza.sources.neutral_files import NEUTRAL  # noqa: E402
-from cadenza.sources.nsight import NSIGHT  # noqa: E402
+from cadenza.sources.known import SOURCES  # noqa: E402
 from cadenza.sweep.plot import draw_view  # noqa: E402, F401
 
 PROCESSOR_SECONDS = 10  # of all commands together
@@ -71,17 +69,18 @@ OF_PLAN = {".json": "step.json"}
 OF_DOCUMENTS = {".jsonl": "d.jsonl", ".gz": "d.jsonl.gz", ".zst": "d.txt.zst",
                 ".parquet": "d.parquet", ".json": "tokenizer/tokenizer.json"}
 OF_STRAGGLER_ANALYSIS = {".parquet": "trace-x.parquet"}
-IMPORTING = (("import", "{in}", "--from", "straggler_analysis", "--output", "{out}/run"),
-             ("slowdown", "{out}/run", "--json"))
 OF_KINETO = {".json": "rank0_trace.json", ".gz": "rank1_trace.json.gz"}
 OF_NEUTRAL = {".parquet": "rank.parquet", ".arrow": "rank.arrow"}
 OF_NSIGHT = {".sqlite": "report.sqlite", ".parquet": "export/CUPTI_ACTIVITY_KIND_KERNEL.parquet"}
 PREPARING = tuple(("cadenza-prepare", f"{{in}}/{OF_DOCUMENTS[kind]}", "--tokenizer",
                    "{in}/tokenizer", "--output", f"{{out}}/{kind}", "--workers", "1")
                   for kind in (".jsonl", ".gz", ".zst", ".parquet"))
-IMPORTING = {name: tuple(("source", f"{{in}}/{place}") for place in places) for name, places in (
-    ("kineto", OF_KINETO.values()), ("neutral", OF_NEUTRAL.values()),
-    ("nsight", ("report.sqlite", "export")))}
+IMPORTING = {name: (*(("source", f"{{in}}/{place}") for place in places),
+                    ("import", "{in}", "--from", name, "--output", "{out}/run"),
+                    (command, "{out}/run", "--json")) for name, places, command in (
+    ("kineto", OF_KINETO.values(), "stragglers"), ("neutral", OF_NEUTRAL.values(), "stragglers"),
+    ("nsight", ("report.sqlite", "export"), "stragglers"),
+    ("straggler_analysis", OF_STRAGGLER_ANALYSIS.values(), "slowdown"))}
 DRAWING = (("plan", "{in}/step.json", "--output", "{out}/p.svg"),)
 READING = (("check", "{in}"), ("export", "{in}", "--format", "csv", "--output", "{out}/csv"),
            ("export", "{in}", "--format", "tensorboard", "--output", "{out}/tensorboard"),
@@ -106,11 +105,11 @@ TARGETS = {
     "simulated": (sound_files.simulated, OF_RUN, (), EVERY, 1),
     "sweep_folder": (sound_files.sweep, OF_SWEEP, (("sweep", "{in}"),), (), 1),
     "plan_picture": (sound_files.plan, OF_PLAN, DRAWING, (), 1),
-    "straggler_analysis": (sound_files.straggler_analysis, OF_STRAGGLER_ANALYSIS, IMPORTING, (), 1),
     "documents": (sound_files.documents, OF_DOCUMENTS, PREPARING, (), 1),
-    "kineto": (sound_files.kineto, OF_KINETO, IMPORTING["kineto"], (), 1),
-    "neutral": (sound_files.neutral, OF_NEUTRAL, IMPORTING["neutral"], (), 1),
-    "nsight": (sound_files.nsight, OF_NSIGHT, IMPORTING["nsight"], (), 1),
+    **{name: (sound, places, IMPORTING[name], (), 1) for name, sound, places in (
+        ("kineto", sound_files.kineto, OF_KINETO), ("neutral", sound_files.neutral, OF_NEUTRAL),
+        ("nsight", sound_files.nsight, OF_NSIGHT),
+        ("straggler_analysis", sound_files.straggler_analysis, OF_STRAGGLER_ANALYSIS))},
 }
 
 
@@ -125,7 +124,7 @@ def no_number(word):
 def read_source(words):
     """What a source makes of a file, as a command: its rows are such as the next steps expect."""
     path = Path(words[0])
-    source = next((one for one in (KINETO, NEUTRAL, NSIGHT) if one.claims(path)), None)
+    source = next((one for one in SOURCES if one.claims(path)), None)
     try:
         ranks = source.read(path) if source else []
     except CadenzaError as error:

@@ -151,8 +151,8 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         with parquet.ParquetFile(path) as file:
             for name in ("optype", *numbers):
-                if name not in file.schema_arrow.names:
-                    raise DataError(f"{path}: has no column {name}; valid: a trace of "
+                if file.schema_arrow.names.count(name) != 1:
+                    raise DataError(f"{path}: has not one column {name}; valid: a trace of "
                                     "StragglerAnalysis")
             if not 0 < file.metadata.num_rows <= _MOST_ROWS:
                 raise DataError(f"{path}: has {file.metadata.num_rows} rows; valid: 1 to "
@@ -161,7 +161,7 @@ def _read(path: Path) -> pd.DataFrame:
         types = table.column("optype").cast(arrow.string()).to_pylist()
         made = {name: table.column(name).cast(arrow.float64()).to_numpy() for name in numbers}
     except (OSError, arrow.ArrowException, UnicodeDecodeError) as error:
-        why = shortened(str(error).partition("\n")[0], _NAMED)
+        why = shortened(printable(str(error).partition("\n")[0]), _NAMED)
         raise DataError(f"{path}: not a parquet file of numbers, or damaged: {why}") from error
     return pd.DataFrame({"optype": pd.Series(types, dtype=object), **made})
 
