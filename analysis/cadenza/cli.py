@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program `cadenza-analyze`.
 
-Exit codes: 0 ok, 1 `check` found something wrong, `compare --fail-if-slower` a slower run, or the
-program has a fault, 2 usage, 3 data or file.
+Exit codes: 0 ok, 1 `check` found something wrong, `compare --fail-if-slower` a slower run, `watch`
+had an alarm, or the program has a fault, 2 usage, 3 data or file.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _EXAMPLES = """examples:
   cadenza-analyze stragglers runs/cad --json          which rank was late in which step, and why
   cadenza-analyze what-if runs/colocated              what balanced ranks would save
   cadenza-analyze links runs/cad                      which links are slow, and what that costs
+  cadenza-analyze watch runs/cad                      a run that goes on: alarms
   cadenza-analyze compare runs/colocated runs/cad     what changed, part by part
   cadenza-analyze export runs/cad --format perfetto --steps 3   for ui.perfetto.dev
   cadenza-analyze import traces --output runs/theirs  from PyTorch's profiler, Nsight and others
@@ -116,6 +117,16 @@ def _parser() -> Parser:
                      "check runs/cad")
     for one in (summary, stragglers, bubbles, imbalance, what_if, slowdown, links, path, positions,
                 compare, check):
+    watch = _command(to, "watch", commands.watch, "alarms of a run that goes on",
+                     "Reads the steps of a run as they come, and says who is slow, paused, without "
+                     "a core or late, which link is slow, or that no step comes any more. A run "
+                     "that has ended is watched from its begin. Exit code 1 after an alarm.",
+                     "watch runs/cad --until-alarm")
+    watch.add_argument("--every", type=whole_number(_MOST_NUMBERS), default=10, metavar="N",
+                       help="a verdict about every N steps; default: 10")
+    watch.add_argument("--until-alarm", action="store_true", help="end with the first alarm")
+    for one in (summary, stragglers, bubbles, imbalance, what_if, links, path, positions, compare,
+                check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_import(to)
     _add_export(to)

@@ -375,6 +375,20 @@ def check(arguments: Namespace) -> int:
     return 1 if found else 0
 
 
+def watch(arguments: Namespace) -> int:
+    from cadenza.watch.loop import Watch
+    from cadenza.watch.trace_feed import TraceFeed
+
+    path = arguments.run
+    if path.exists() and not path.is_dir():
+        raise DataError(f"{path}: not a run folder; pass the folder that holds trace/")
+    if not path.absolute().parent.is_dir():
+        raise DataError(f"{path}: no such folder: {path.parent}")
+    log.hide()
+    name = printable(str(path))
+    return Watch(TraceFeed(path), name, arguments.every, arguments.until_alarm).run()
+
+
 def export(arguments: Namespace) -> None:
     run = _open(arguments.run).run
     # Perfetto reads Chrome's format; the two names are of the same file.

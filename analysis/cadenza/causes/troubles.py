@@ -25,7 +25,7 @@ from cadenza.words import on_host
 
 _LEAST = 0.002  # of a step: what takes less is not looked at
 _SURE = 5.0  # standard deviations
-_CORES = 0.15  # of what is usual, by which cores of a host are slower without a fault
+CORES = 0.15  # of what is usual, by which cores of a host are slower without a fault
 _LATE = 0.01  # of a step: a rank that begins later, or reads for longer, is late
 _ALWAYS = 6.0  # standard errors by which a rank has more work than its peers, in every step
 _MORE = 0.08  # of its peers' work: less more is not worth a word
@@ -112,7 +112,7 @@ def on_shared_cores(facts: Facts) -> np.ndarray:
 
 def _least(facts: Facts) -> np.ndarray:
     """By how much each rank must be slower to be named."""
-    return np.where(on_shared_cores(facts), _CORES, NOTICED)
+    return np.where(on_shared_cores(facts), CORES, NOTICED)
 
 
 def _is_slow(level: np.ndarray, noise: float, least: float) -> bool:

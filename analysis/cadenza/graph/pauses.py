@@ -13,10 +13,10 @@ import pandas as pd
 
 from cadenza.graph.lanes import COMPUTE, GAP, Lanes
 
-_LEAST_NS = 50_000_000  # a pause: longer than turns at a core that others want too
+LEAST_NS = 50_000_000  # a pause: longer than turns at a core that others want too
 _LEAST_SHARE = 0.02  # of the step: shorter ones are not worth a word
-_SHORT_NS = 1_000_000  # what computes for less says little about the share of a core
-_FEWEST = 4  # computations that say what is usual
+SHORT_NS = 1_000_000  # what computes for less says little about the share of a core
+FEWEST = 4  # computations that say what is usual
 _READS = "data"  # category: who waits for a disk does stand still, but for a reason of its own
 _BETWEEN = ("write_step", "measure_clock", "save_checkpoint", "validate")
 _STILL = ("save_checkpoint", "validate")  # wait for disks, and for one another
@@ -31,7 +31,7 @@ def standstills(lanes: Lanes) -> tuple[np.ndarray, np.ndarray]:
     """
     lost, row_of = np.zeros(len(lanes.rank)), np.full(len(lanes.rank), -1)
     events = lanes.events
-    least = max(_LEAST_NS, _LEAST_SHARE * lanes.span)
+    least = max(LEAST_NS, _LEAST_SHARE * lanes.span)
     still = np.maximum(events["still_ns"].to_numpy(np.int64), 0).astype(float)
     long = np.flatnonzero((still > least) & (events["category"] != _READS).to_numpy())
     if not len(long):
@@ -65,9 +65,9 @@ def _usual(events: pd.DataFrame, still: np.ndarray) -> np.ndarray:
     took = (events["end_ns"] - events["begin_ns"]).to_numpy(float)
     ran = np.maximum(took - still, 1.0)
     computes = events["category"].isin(COMPUTE).to_numpy()
-    known = computes & (took > _SHORT_NS)
+    known = computes & (took > SHORT_NS)
     each = pd.Series(still[known] / ran[known]).groupby(events["rank"].to_numpy()[known])
-    share = each.median().where(each.size() >= _FEWEST)  # of few, the pause itself is the median
+    share = each.median().where(each.size() >= FEWEST)  # of few, the pause itself is the median
     return np.where(computes, ran * events["rank"].map(share).fillna(0.0).to_numpy(), 0.0)
 
 
@@ -121,7 +121,7 @@ def stood_between_steps(outside: pd.DataFrame) -> pd.DataFrame:
     """
     host = outside[outside["name"].isin(_BETWEEN)]
     still = host["still_ns"].where(
-        (host["still_ns"] > _LEAST_NS) & ~host["name"].isin(_STILL), 0)
+        (host["still_ns"] > LEAST_NS) & ~host["name"].isin(_STILL), 0)
     host = host.assign(still=still / 1e9,
                        known=(host["end_ns"] - host["begin_ns"] - still) / 1e9)
     sums = host.groupby(["step", "name", "rank"])[["still", "known"]].sum()

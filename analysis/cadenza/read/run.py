@@ -70,7 +70,7 @@ class Run:
             raise DataError(f"{path}: no such run folder")
         if not path.is_dir():
             raise DataError(f"{path}: not a run folder; pass the folder that holds trace/")
-        found = _rank_files(path)
+        found = rank_files(path)
         if not found:
             raise DataError(f"{path}: no trace in it ({_meant(path)})")
         files, damaged = _read_files(found, whole)
@@ -311,10 +311,11 @@ class Run:
 
 def holds_run(path: Path) -> bool:
     """Whether it is a folder with rank files."""
-    return bool(_rank_files(path))
+    return bool(rank_files(path))
 
 
-def _rank_files(path: Path) -> list[Path]:
+def rank_files(path: Path) -> list[Path]:
+    """The rank files of a run folder, in the order of their names."""
     return sorted(file for file in (path / "trace").glob("rank-*.h5")
                   if re.fullmatch(r"rank-\d{1,9}\.h5", file.name))
 
@@ -324,7 +325,7 @@ def _meant(path: Path) -> str:
     if (path / "sweep.yaml").exists():
         return f"it holds a sweep: cadenza-analyze sweep {path}"
     folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
-    runs = [str(folder) for folder in folders if _rank_files(folder)]
+    runs = [str(folder) for folder in folders if rank_files(folder)]
     if not runs:
         return "expected trace/rank-00000.h5 ..."
     more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps in, troubles out: which ranks or links, why, since which step, and what it costs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from cadenza.causes.repair import BETWEEN, INPUT, LATE_START, NO_CORE, PAUSED, SLOW
+from cadenza.causes.troubles import CORES
+from cadenza.graph.loads import PHASES_OF_WORK
+from cadenza.watch.alarm import Alarm, merged, of_series, slow_ranks, stopped
+from cadenza.watch.link_watch import LinkWatch
+from cadenza.watch.pace import Pace
+from cadenza.watch.signal import Signal
+from cadenza.watch.step import Feed, RankStep, Step
+from cadenza.watch.table import PARTS, Row, row_of
+from cadenza.watch.usual import Usual
+from cadenza.words import on_host
+
+FAULT = 0.05  # of a step: what a fault costs that is to be told within three steps
+LEARNT = (8, 16, 32, 64)  # steps after which what is usual is learnt, from all of them
+_KEPT = 64  # rows
+_FALSE_ALARMS = 1e-6  # of all series together, in a step
+_LEAST_SHARE = 0.01  # of a step: of a smaller part a fault is looked for as of one of this size
+
+
+class _Learnt(NamedTuple):
+    step: Step
+    before: dict[int, RankStep]  # each rank's step before it
+
+
+class Watcher:
+    """Learns what is usual, then tests every step; the learnt ones as well."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._before: dict[int, RankStep] = {}
+        self._start()
+
+    def _start(self) -> None:
+        self._pace = Pace()
+        self._learnt: list[_Learnt] = []
+        self._rows: deque[Row] = deque(maxlen=_KEPT)
+        self._usual: Usual | None = None
+        self._links = LinkWatch(self._feed, _FALSE_ALARMS, FAULT)
+
+    @property
+    def seconds(self) -> float:
+        """Of a usual step; 0: nothing is learnt yet."""
+        return self._usual.seconds if self._usual else 0.0
+
+    @property
+    def sees(self) -> tuple[float, float]:
+        """The noise of a step, and the share of a step from which on a fault is told within
+        three."""
+        share = float(np.clip(self._usual.share[-1], _LEAST_SHARE, 1.0))
+        rise = float(self._slow.told_after_three[-1])
+        return float(self._usual.slow_noise[-1]), share * float(np.expm1(rise))
+
+    def add(self, step: Step) -> list[Alarm]:
+        """@returns what this step shows that was not known before"""
+        before = self._before
+        self._before = {int(rank): one for rank, one in zip(step.ranks, step.each, strict=True)}
+        if not before:  # the first one also pays for memory that is touched for the first time
+            return []
+        if before.keys() != self._before.keys():  # a rank is gone: all begins anew
+            self._start()
+            return []
+        if len(self._learnt) < LEARNT[-1]:
+            self._learnt.append(_Learnt(step, before))
+            if len(self._learnt) in LEARNT and self._learn():
+                found = [self._tested(row, one.step)
+                         for row, one in zip(list(self._rows), self._learnt, strict=True)]
+                return [alarm for alarms in found for alarm in alarms]
+        if self._usual is None:
+            return []
+        self._rows.append(self._row(_Learnt(step, before)))
+        return self._tested(self._rows[-1], step)
+
+    def _row(self, one: _Learnt) -> Row:
+        return row_of(one.step, self._pace, self._feed.operations, one.before)
+
+    def _learn(self) -> bool:
+        """What is usual, from all steps since the watch began. @returns whether it is the first
+        time"""
+        self._pace.learn([of.work for one in self._learnt for of in one.step.each],
+                         np.arange(len(self._feed.operations)))
+        rows = [self._row(one) for one in self._learnt]
+        first, self._usual = self._usual is None, Usual(rows)
+        self._links.learn([one.step for one in self._learnt])
+        self._rows = deque(rows if first else rows[:-1], maxlen=_KEPT)
+        if first:
+            self._make_signals(len(rows[0].ranks))
+        self._tune(rows[0].ranks)
+        return first
+
+    def _make_signals(self, ranks: int) -> None:
+        series = len(PARTS) + 1
+        rate = _FALSE_ALARMS / (series * (ranks + 1) + 4 * ranks + 1)
+
+        def signal(cause: str, phases: tuple[str, ...], values: Callable, shape: tuple[int, int],
+                   single: bool) -> Signal:
+            return Signal(cause, phases, values, shape, rate, single)
+
+        each = (1, ranks)
+        self._slow = signal(SLOW, (), lambda of: of.slow, (series, ranks), False)
+        self._all = signal(SLOW, (), lambda of: of.all_slow, (series, 1), False)
+        self._core = signal(NO_CORE, PHASES_OF_WORK, lambda of: of.core, each, False)
+        self._reads = signal(INPUT, ("forward",), lambda of: of.reads, each, True)
+        self._late = signal(LATE_START, (BETWEEN,), lambda of: of.late, each, True)
+        self._gap = signal(PAUSED, (BETWEEN,), lambda of: of.gap, (1, 1), True)
+        self._signals = (self._slow, self._all, self._core, self._reads, self._late, self._gap)
+
+    def _tune(self, ranks: np.ndarray) -> None:
+        usual, share = self._usual, np.clip(self._usual.share, _LEAST_SHARE, 1.0)
+        rise = np.log1p(FAULT / share)
+        devices = self._feed.ranks.set_index("rank")["device"]
+        if all(on_host(str(devices[rank])) for rank in ranks):
+            rise = np.maximum(rise, 2 * CORES)  # half of it is allowed for
+        self._slow.tune(usual.slow_noise, rise)
+        self._all.tune(usual.all_noise, rise)
+        self._core.tune(usual.core_noise, FAULT / share[-1])
+        self._reads.tune(usual.reads_noise, FAULT)
+        self._late.tune(usual.late_noise, FAULT)
+        self._gap.tune(usual.gap_noise, FAULT)
+
+    def _tested(self, row: Row, step: Step) -> list[Alarm]:
+        levels = self._usual.levels(row)
+        found = [self._alarm(signal, rank) for signal in self._signals
+                 for rank in signal.add(row.number, levels)]
+        unexplained = max(self._usual.unexplained(row), 0.0)
+        found += [one for stop in row.stops if stop.phase != BETWEEN
+                  if (one := stopped(stop, row, unexplained)).costs >= FAULT]
+        return merged(found) + self._links.add(step, unexplained)
+
+    def current(self) -> list[Alarm]:
+        """What is wrong as of the last step."""
+        if self._usual is None:
+            return []
+        return merged([self._alarm(signal, int(rank)) for signal in self._signals
+                       for rank in np.flatnonzero(signal.active)]) + self._links.current()
+
+    def _alarm(self, signal: Signal, rank: int) -> Alarm:
+        since = signal.since(rank)
+        rows = [row for row in self._rows if row.number >= since]
+        members = list(range(len(rows[-1].ranks))) if signal.of_all else [rank]
+        if signal.cause == SLOW:
+            usual = [self._usual.expected(row, signal.of_all) for row in rows]
+            return slow_ranks(members, rows, usual)
+        much = [float(signal.values(self._usual.levels(row))[0, rank]) for row in rows]
+        if signal is self._core:
+            costs = [value * row.busy[rank] / row.seconds
+                     for value, row in zip(much, rows, strict=True)]
+            return of_series(signal, members, rows, much, costs)
+        if signal is self._gap:
+            stood = {stop.rank for stop in rows[-1].stops if stop.phase == BETWEEN}
+            members = [i for i in members if rows[-1].ranks[i] in stood] or members
+        seconds = [value * self.seconds for value in much]
+        return of_series(signal, members, rows, seconds,
+                         [value / row.seconds for value, row in zip(seconds, rows, strict=True)])
