@@ -115,8 +115,6 @@ def _parser() -> Parser:
     check = _command(to, "check", commands.check, "whether a trace is consistent",
                      "Checks a trace against docs/trace.md; exit code 1 if it finds an error.",
                      "check runs/cad")
-    for one in (summary, stragglers, bubbles, imbalance, what_if, slowdown, links, path, positions,
-                compare, check):
     watch = _command(to, "watch", commands.watch, "alarms of a run that goes on",
                      "Reads the steps of a run as they come, and says who is slow, paused, without "
                      "a core or late, which link is slow, or that no step comes any more. A run "
@@ -125,8 +123,8 @@ def _parser() -> Parser:
     watch.add_argument("--every", type=whole_number(_MOST_NUMBERS), default=10, metavar="N",
                        help="a verdict about every N steps; default: 10")
     watch.add_argument("--until-alarm", action="store_true", help="end with the first alarm")
-    for one in (summary, stragglers, bubbles, imbalance, what_if, links, path, positions, compare,
-                check):
+    for one in (summary, stragglers, bubbles, imbalance, what_if, slowdown, links, path, positions,
+                compare, check):
         one.add_argument("--json", action="store_true", help="print JSON instead of tables")
     _add_import(to)
     _add_export(to)

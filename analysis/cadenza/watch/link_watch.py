@@ -20,6 +20,7 @@ from cadenza.watch.step import Feed, Link, Step
 _OUTER, _NORMAL = 0.95, 1.96  # quantile of what is off, and how many standard deviations that is
 _LEAST_NOISE = 0.02
 _KEPT = 64  # steps
+_AS_SLOW = 2.0  # times the least share: what waits behind the slowest link is less slow
 _RISE = -np.log(least_share(exact=False))  # of the logarithm: as slow as links.slow names
 
 
@@ -119,13 +120,29 @@ class LinkWatch:
         if not costs or np.mean(costs) < self._worth:
             self._test.raised[links] = False  # it is looked at again as it goes on
             return []
-        shares = np.concatenate([one.share[mine] for one, mine in rows])
-        of = np.concatenate([one.links[mine] for one, mine in rows])
-        found = tuple((self._feed.links[link], float(shares[of == link].mean()))
-                      for link in links.tolist() if (of == link).any())
+        found = self._blamed(links, [one for one, _ in rows])
         members = tuple(sorted({rank for link, _ in found for rank in link.members}))
         return [Alarm(LINK, members, (), since, self._kept[-1].step, float(np.mean(costs)),
                       links=found)]
+
+    def _blamed(self, links: np.ndarray, rows: Sequence[_Moved]) -> tuple[tuple[Link, float], ...]:
+        """The links, and the mean share of its usual rate that each reaches. A collective is as
+        slow as the slowest link of its group: that is named where messages show it."""
+        of, share = (np.concatenate([getattr(one, name) for one in rows])
+                     for name in ("links", "share"))
+        reached = {int(link): float(share[of == link].mean()) for link in np.unique(of)}
+        every = self._feed.links
+        of_groups = {rank for link in links for rank in every[link].members
+                     if not every[link].message}
+        pairs = {link: much for link, much in reached.items()
+                 if every[link].message and (link in links or set(every[link].members) <= of_groups)
+                 and much < least_share(exact=False)}
+        least = min(pairs.values(), default=0.0)
+        named: dict[tuple[int, ...], tuple[Link, float]] = {}
+        for link in [one for one, much in pairs.items() if much <= _AS_SLOW * least] or links:
+            if link in reached:
+                named.setdefault(every[link].members, (every[link], reached[int(link)]))
+        return tuple(named.values())
 
 
 def _kind(link: Link) -> tuple:

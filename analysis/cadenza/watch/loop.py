@@ -141,7 +141,10 @@ class Watch:
     def _end(self) -> bool:
         how = self._feed.ending
         self._verdict()
-        self._say(f"the run {how or 'has ended'}")
+        if how.startswith("ended by an error"):
+            self._alarm(f"the run {how}")
+        else:
+            self._say(f"the run {how or 'has ended'}")
         if not self.found.steps:
             raise DataError(f"{self._name}: no complete step in the trace")
         return False

@@ -27,6 +27,7 @@ from cadenza.watch.transfers import Links
 _AT_ONCE = 64  # steps of a file that are read at once
 _BEHIND = 16  # steps by which a rank that writes no more is behind the others
 _BEFORE = 32  # steps of a run that goes on, from which the watch begins
+_ENDED = ("clean", "signalled")
 _PLACES = ("rank", "local_rank", "data", "pipeline", "tensor", "context", "threads")
 
 
@@ -40,9 +41,9 @@ class _Growing:
             raise DamagedError(f"{path}: is a copy of the file of rank {self.file.rank}")
         self.reader = Reader(self.file, feed.operations, feed.known)
         steps = self.file.steps
-        self._steps = 0 if self.file.ended else max(0, len(steps) - _BEFORE)
+        self._steps = 0 if feed.left else max(0, len(steps) - _BEFORE)
         self._events = int(steps["n_events_end"][self._steps - 1]) if self._steps else 0
-        self.file.steps = steps[:0]  # which are counted here
+        self.file.steps = steps[:0]  # from here on the last one alone
         self.all_read = False
         self.waiting: deque[tuple[RankStep, Ends]] = deque()
         self.last = -1  # number of the last step
@@ -64,6 +65,7 @@ class _Growing:
             one = self.reader.rank_step(step, mine)
             self.waiting.append((one, self.reader.ends(mine)))
             self.last = one.number
+        self.file.steps = steps[-1:] if len(steps) else self.file.steps
         self._steps += len(steps)
         self._events += len(rows)
 
@@ -124,13 +126,16 @@ class TraceFeed:
 
     @property
     def ending(self) -> str | None:
-        """None while any file may still grow."""
+        """Known once all files say how the run ended, or one that an error ended it."""
         files = [one.file for one in self._files.values()]
-        if not files or self.behind or not all(file.ended for file in files):
+        if not files or self.behind:
+            return None
+        wrong = [file for file in files if file.ended and file.state == "error"]
+        if not wrong and not all(file.ended and file.state in _ENDED for file in files):
             return None
         for file in files:
             file.truncated = file.state != "clean"
-        return next((file.ending for file in files if file.truncated), "")
+        return next((file.ending for file in (*wrong, *files) if file.truncated), "")
 
     @property
     def written(self) -> float:

@@ -5,7 +5,9 @@ they were there."""
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
+from cadenza.links.wires import Ports
 from cadenza.watch.step import Link, Sums
 from cadenza.watch.sums import Ends
 
@@ -45,7 +47,8 @@ class Links:
 
     def _messages(self, ends: dict, names: list[str], simulated: bool) -> tuple:
         """Of messages whose both ends are there. In a real run it is known when a message arrived
-        only where its receiver was blocked before it could move."""
+        only where its receiver was blocked before it could move; in a simulated one it took turns
+        at ports."""
         receives = ends["rank"] == ends["receiver"]
         keys = (ends["flow"], ends["sender"], ends["receiver"])
         order = np.lexsort((ends["begin_ns"], receives, *keys))
@@ -57,11 +60,13 @@ class Links:
                                & ~receives[order][:-1] & receives[order][1:])
         sent, there = order[first], order[first + 1]
         ready = np.maximum(ends["begin_ns"][sent], ends["begin_ns"][there])
-        took = ends["end_ns"][there] - ready
-        blocked = ends["blocked_ns"][there]
-        timed = took > _LEAST_NS
-        if not simulated:
-            timed &= (blocked >= 0) & (blocked <= ready)
+        if simulated:
+            took = _alone(ends["sender"][there], ends["receiver"][there], ready,
+                          ends["end_ns"][there])
+            timed = took > 0
+        else:
+            took, blocked = ends["end_ns"][there] - ready, ends["blocked_ns"][there]
+            timed = (took > _LEAST_NS) & (blocked >= 0) & (blocked <= ready)
         there, took = there[timed], took[timed]
         low = np.minimum(ends["sender"][there], ends["receiver"][there])
         high = np.maximum(ends["sender"][there], ends["receiver"][there])
@@ -105,6 +110,17 @@ class Links:
             self._known[one] = len(self.links)
             self.links.append(one)
         return self._known[one]
+
+
+def _alone(sender: np.ndarray, receiver: np.ndarray, ready: np.ndarray,
+           there: np.ndarray) -> np.ndarray:
+    """ns without turns at the ports of both ranks."""
+    order = np.lexsort((there, ready))
+    frame = pd.DataFrame({"sender": sender[order], "receiver": receiver[order],
+                          "ready_ns": ready[order]})
+    found = np.empty(len(order))
+    found[order] = Ports(frame, None).alone(there[order].astype(float)) if len(order) else 0.0
+    return found
 
 
 def _turns(keys: list[np.ndarray]) -> np.ndarray:
