@@ -10,7 +10,7 @@ from cadenza.errors import DataError
 from cadenza.graph.loads import operation_loads
 from cadenza.read.rank_tables import Table
 from cadenza.watch import loop
-from cadenza.watch.cusum import Cusum
+from cadenza.watch.cusum import AT_ONCE, IN_TWO, Cusum
 from cadenza.watch.lines import sentence_of
 from cadenza.watch.pace import Pace
 from cadenza.watch.step import Sums
@@ -311,7 +311,7 @@ def test_usual_pace_is_that_of_most_for_each_and_for_each_flop():
 def test_false_alarms_are_as_rare_as_they_are_to_be(noise):
     """Of a rate of 1e-3 in a step, 200 000 steps have about 200, not many more."""
     random = np.random.default_rng(1)
-    test = Cusum((1000,), 1e-3, single=True)
+    test = Cusum((1000,), 1e-3, AT_ONCE)
     test.tune(np.full(1000, noise), np.full(1000, 0.05))
     count = 0
     for step in range(200):
@@ -324,7 +324,7 @@ def test_false_alarms_are_as_rare_as_they_are_to_be(noise):
 
 def test_a_rise_is_told_within_three_steps_and_one_step_alone_never():
     random = np.random.default_rng(2)
-    test = Cusum((1000,), 1e-8, single=False)
+    test = Cusum((1000,), 1e-8, IN_TWO)
     test.tune(np.full(1000, 0.008), np.full(1000, 0.05))
     for step in range(20):
         test.add(step, 0.008 * random.standard_normal(1000))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a series has risen: a one-sided cumulative sum (Page, Biometrika 41, 1954).
 
-S ← max(0, S + min(x, most) − δ/2), and an alarm at S > H. Half of the rise δ that is to be found is
+S ← max(0, S + min(x − δ/2, most)), and an alarm at S > H. Half of the rise δ that is to be found is
 allowed for, which finds a rise of δ soonest. H follows from how often an alarm may be false: by
 Siegmund's approximation (Sequential Analysis, 1985, section 2.6) a sum of normal numbers of
 deviation σ, of which κ = δ / 2σ is allowed for, is above h σ once in
@@ -17,7 +17,7 @@ import numpy as np
 
 _OVERSHOOT = 1.166
 _TWO_STEPS = 0.75  # of δ, what H is at least: a rise of δ is told after two steps or more
-_ONE_STEP = 0.6  # of H, what one step adds at most
+AT_ONCE, IN_TWO, IN_THREE = np.inf, 0.6, 0.4  # of H, what one step adds at most: steps of an alarm
 _FULL = 2.0  # times H, where the sum stays: so that it soon tells that a rise is over
 
 
@@ -25,14 +25,16 @@ class Cusum:
     """Series of one kind side by side, in an array of any shape.
 
     @param false_alarm  the probability of one, in a step of one series
-    @param single  whether one step may be an alarm
+    @param most  AT_ONCE, IN_TWO or IN_THREE, of each series: steps that an alarm takes at least
     """
 
-    def __init__(self, shape: tuple[int, ...], false_alarm: float, single: bool) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], false_alarm: float, most: float | np.ndarray
+    ) -> None:
         self.sum = np.zeros(shape)
         self.since = np.full(shape, -1)  # the first step of the rise, where there is one
         self.raised = np.zeros(shape, bool)
-        self._rate, self._single = false_alarm, single
+        self._rate, self._most = false_alarm, most
         self.allowance = self.limit = np.inf
 
     def tune(self, noise: np.ndarray, rise: np.ndarray) -> None:
@@ -58,9 +60,7 @@ class Cusum:
 
     def add(self, step: int, value: np.ndarray) -> np.ndarray:
         """One step's values; NaN: none. @returns which series began to be raised"""
-        more = value - self.allowance
-        if not self._single:
-            more = np.minimum(more, _ONE_STEP * self.limit)
+        more = np.minimum(value - self.allowance, self._most * self.limit)
         more = np.where(np.isnan(more), 0.0, more)
         before = self.sum
         self.sum = np.clip(before + more, 0.0, _FULL * self.limit)

@@ -13,7 +13,7 @@ from cadenza.causes.repair import LINK
 from cadenza.causes.slowness import log_ratio
 from cadenza.links.slow import least_share
 from cadenza.watch.alarm import Alarm
-from cadenza.watch.cusum import Cusum
+from cadenza.watch.cusum import IN_TWO, Cusum
 from cadenza.watch.pace import Pace
 from cadenza.watch.step import Feed, Link, Step
 
@@ -42,7 +42,7 @@ class LinkWatch:
         self._pace = Pace()
         self._usual = self._noise = np.zeros(0)  # by link: of log(seconds / fair)
         self._alike = np.zeros(0, np.int64)  # by link: number of its kind
-        self._test = Cusum((0,), false_alarm, single=False)
+        self._test = Cusum((0,), false_alarm, IN_TWO)
         self._kept: deque[_Moved] = deque(maxlen=_KEPT)
 
     def learn(self, steps: Sequence[Step]) -> None:
@@ -77,7 +77,7 @@ class LinkWatch:
             self._usual = np.append(self._usual, np.zeros(more))
             self._alike = np.append(self._alike, np.full(more, -1))
             self._noise = np.append(self._noise, np.full(more, np.inf))
-        self._test = Cusum((count,), self._rate / count, single=False)
+        self._test = Cusum((count,), self._rate / count, IN_TWO)
         kept = len(before.sum)
         self._test.sum[:kept], self._test.since[:kept] = before.sum, before.since
         self._test.raised[:kept] = before.raised

@@ -46,7 +46,7 @@ class Watch:
         self._told = False  # an alarm, in the stretch
         self._heard = time.monotonic()  # when the last step came
         self._hangs = self._waits = self._learnt = False
-        self._longest_gap = self._ended_at = 0.0
+        self._longest_step = self._longest_gap = self._ended_at = 0.0  # seconds, seconds, ns
 
     def run(self) -> int:
         """@returns 1 where there was an alarm, else 0"""
@@ -93,6 +93,7 @@ class Watch:
             gap = (min(one.begin_ns for one in step.each) - self._ended_at) / 1e9
             self._longest_gap = max(self._longest_gap, gap)
         self._ended_at = max(one.end_ns for one in step.each)
+        self._longest_step = max(self._longest_step, step.seconds)
         self._heard, self._hangs = time.monotonic(), False
         self.found.steps += 1
         self._stretch.append(step)
@@ -126,7 +127,7 @@ class Watch:
                 self._heard = time.monotonic()
                 return True
         silence = time.monotonic() - self._heard
-        usual = self._watcher.seconds or max((one.seconds for one in self._stretch), default=0.0)
+        usual = self._watcher.seconds or self._longest_step
         limit = max(_LEAST_HANG, _HANG * usual, _HANG_GAPS * self._longest_gap)
         if silence < limit:
             return True

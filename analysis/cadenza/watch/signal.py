@@ -18,13 +18,14 @@ class Signal:
     @param phases  in which it is; (): what it is measured by says it
     @param values  of a step's levels what is tested, (series, ranks)
     @param shape  of that
+    @param most  Cusum's
     """
 
     def __init__(self, cause: str, phases: tuple[str, ...], values: Callable[[Levels], np.ndarray],
-                 shape: tuple[int, int], false_alarm: float, single: bool) -> None:
+                 shape: tuple[int, int], false_alarm: float, most: float | np.ndarray) -> None:
         self.cause, self.phases, self.values = cause, phases, values
         self.of_all = shape[1] == 1
-        self._test = Cusum(shape, false_alarm, single)
+        self._test = Cusum(shape, false_alarm, most)
         self.active = np.zeros(shape[1], bool)
 
     def tune(self, noise: np.ndarray | float, rise: np.ndarray | float) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from cadenza.watch.table import PARTS, Row, common
 
 _MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
+_OUTER, _NORMAL = 0.95, 1.96  # quantile of what is off, and how many standard deviations that is
 _LEAST_NOISE = 0.002  # of times
 _LEAST_SHARE = 0.005  # of a step: the same of waits and gaps, which are short
 _LEAST_CORE = 0.01
@@ -29,8 +30,8 @@ class Levels:
 
 
 class Usual:
-    """Medians, and standard deviations that outliers do not move (1.4826 x the median absolute
-    deviation), of the steps that were learnt."""
+    """Medians, and standard deviations that few outliers do not move, of the steps that were
+    learnt: by the median absolute deviation and by the 95 % quantile."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.seconds = float(np.median([row.seconds for row in rows]))
@@ -120,8 +121,10 @@ def _median(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _noise(values: np.ndarray, least: float) -> float:
-    """Standard deviation around the median; NaN of no values."""
+    """Standard deviation around the median, of the middle or of the tails, if that is more; NaN of
+    no values."""
     values = values[~np.isnan(values)]
     if not len(values):
         return np.nan
-    return max(_MAD * float(np.median(np.abs(values - np.median(values)))), least)
+    off = np.abs(values - np.median(values))
+    return max(_MAD * float(np.median(off)), float(np.quantile(off, _OUTER)) / _NORMAL, least)

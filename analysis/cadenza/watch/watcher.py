@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from cadenza.causes.repair import BETWEEN, INPUT, LATE_START, NO_CORE, PAUSED, S
 from cadenza.causes.troubles import CORES
 from cadenza.graph.loads import PHASES_OF_WORK
 from cadenza.watch.alarm import Alarm, merged, of_series, slow_ranks, stopped
+from cadenza.watch.cusum import AT_ONCE, IN_THREE, IN_TWO
 from cadenza.watch.link_watch import LinkWatch
 from cadenza.watch.pace import Pace
 from cadenza.watch.signal import Signal
@@ -99,20 +99,16 @@ class Watcher:
         return first
 
     def _make_signals(self, ranks: int) -> None:
-        series = len(PARTS) + 1
+        series, each = len(PARTS) + 1, (1, ranks)
         rate = _FALSE_ALARMS / (series * (ranks + 1) + 4 * ranks + 1)
-
-        def signal(cause: str, phases: tuple[str, ...], values: Callable, shape: tuple[int, int],
-                   single: bool) -> Signal:
-            return Signal(cause, phases, values, shape, rate, single)
-
-        each = (1, ranks)
-        self._slow = signal(SLOW, (), lambda of: of.slow, (series, ranks), False)
-        self._all = signal(SLOW, (), lambda of: of.all_slow, (series, 1), False)
-        self._core = signal(NO_CORE, PHASES_OF_WORK, lambda of: of.core, each, False)
-        self._reads = signal(INPUT, ("forward",), lambda of: of.reads, each, True)
-        self._late = signal(LATE_START, (BETWEEN,), lambda of: of.late, each, True)
-        self._gap = signal(PAUSED, (BETWEEN,), lambda of: of.gap, (1, 1), True)
+        # Of a part alone the FLOPs do not tell all: the shape of its attention tasks counts, too.
+        most = np.array([*[IN_THREE] * len(PARTS), IN_TWO])[:, None]
+        self._slow = Signal(SLOW, (), lambda of: of.slow, (series, ranks), rate, most)
+        self._all = Signal(SLOW, (), lambda of: of.all_slow, (series, 1), rate, most)
+        self._core = Signal(NO_CORE, PHASES_OF_WORK, lambda of: of.core, each, rate, IN_TWO)
+        self._reads = Signal(INPUT, ("forward",), lambda of: of.reads, each, rate, AT_ONCE)
+        self._late = Signal(LATE_START, (BETWEEN,), lambda of: of.late, each, rate, AT_ONCE)
+        self._gap = Signal(PAUSED, (BETWEEN,), lambda of: of.gap, (1, 1), rate, AT_ONCE)
         self._signals = (self._slow, self._all, self._core, self._reads, self._late, self._gap)
 
     def _tune(self, ranks: np.ndarray) -> None:
