@@ -16,6 +16,8 @@ from cadenza.causes.repair import (
 )
 from cadenza.words import gpu, ranks_of, seconds, share
 
+# Of slow ranks that compute on cores of a host.
+OF_CORES = " What else runs on its machine, or beside a virtual one, can do that."
 _FEW = 6  # steps that a sentence lists
 _OVER = 2  # steps without it, and as many as it lasted: it is over
 _UNEQUAL = 1.1  # times the least: amounts of ranks that differ by less are told as one

@@ -14,7 +14,7 @@ from cadenza.causes.patterns import IN_TURN, trend_of
 from cadenza.causes.repair import (
     BETWEEN, PAUSED, SLOW, Trouble, alone_and_last, first_and_last, gains, in_order,
 )
-from cadenza.causes.sentences import ALONE, Together, kind_and_name, sentence
+from cadenza.causes.sentences import ALONE, OF_CORES, Together, kind_and_name, sentence
 from cadenza.causes.troubles import MAIN, Facts, lost_by_phase, on_shared_cores
 from cadenza.words import share
 
@@ -177,5 +177,5 @@ def _row(one: Trouble, saves: float, together: Together, facts: Facts) -> dict:
     }
     text = sentence(row, name, one, together, facts.cells.steps)
     if one.cause == SLOW and on_shared_cores(facts)[np.isin(facts.cells.ranks, one.members)].any():
-        text += " What else runs on its machine, or beside a virtual one, can do that."
+        text += OF_CORES
     return {**row, "sentence": text}

@@ -34,12 +34,14 @@ class Alarm:
     standing: bool = True  # else it is over as it is told
 
 
-def slow_ranks(members: Sequence[int], rows: Sequence[Row], usual: Sequence[np.ndarray]) -> Alarm:
+def slow_ranks(members: Sequence[int], rows: Sequence[Row], usual: Sequence[np.ndarray],
+               since: int) -> Alarm:
     """Ranks that compute slowly.
 
     @param members  by index
-    @param rows  the steps in which they do
+    @param rows  the steps in which they do, or the last of them
     @param usual  of each what ranks take at the pace of others, as Row.run
+    @param since  the first step
     """
     ranks = rows[-1].ranks
     run = sum(row.run[:, members].sum(axis=1) for row in rows)
@@ -57,18 +59,18 @@ def slow_ranks(members: Sequence[int], rows: Sequence[Row], usual: Sequence[np.n
             excess[int(ranks[rank]), row.number] = max(1 - should / mine, 0.0) if mine else 0.0
             repaired[rank] -= max(mine - should, 0.0)
         costs.append((row.busy.max() - repaired.max()) / row.seconds)
-    return _made(SLOW, members, phases, rows, float(np.mean(costs)), excess)
+    return _made(SLOW, members, phases, rows, float(np.mean(costs)), excess, since)
 
 
 def of_series(signal: Signal, members: Sequence[int], rows: Sequence[Row],
-              much: Sequence[float], costs: Sequence[float]) -> Alarm:
+              much: Sequence[float], costs: Sequence[float], since: int) -> Alarm:
     """@param much  of each row, what causes.repair.Trouble has as `excess`
     @param costs  of each row, in shares of the step"""
     ranks = rows[-1].ranks
     excess = {(int(ranks[rank]), row.number): max(value, 0.0)
               for rank in members for row, value in zip(rows, much, strict=True)}
     mean = max(float(np.mean(costs)), 0.0)
-    return _made(signal.cause, members, signal.phases, rows, mean, excess)
+    return _made(signal.cause, members, signal.phases, rows, mean, excess, since)
 
 
 def stopped(stop: Stop, row: Row, unexplained: float) -> Alarm:
@@ -82,14 +84,15 @@ def stopped(stop: Stop, row: Row, unexplained: float) -> Alarm:
         repaired[rank] -= stop.seconds
         lost = row.busy.max() - repaired.max()
     excess = {(stop.rank, row.number): stop.seconds}
-    made = _made(PAUSED, [rank], (stop.phase,), [row], max(lost, 0.0) / row.seconds, excess)
+    made = _made(PAUSED, [rank], (stop.phase,), [row], max(lost, 0.0) / row.seconds, excess,
+                 row.number)
     return replace(made, standing=False)
 
 
 def _made(cause: str, members: Sequence[int], phases: tuple[str, ...], rows: Sequence[Row],
-          costs: float, excess: dict) -> Alarm:
+          costs: float, excess: dict, since: int) -> Alarm:
     ranks = tuple(sorted(int(rows[-1].ranks[rank]) for rank in members))
-    return Alarm(cause, ranks, phases, rows[0].number, rows[-1].number, costs, excess)
+    return Alarm(cause, ranks, phases, since, rows[-1].number, costs, excess)
 
 
 def merged(alarms: Sequence[Alarm]) -> list[Alarm]:

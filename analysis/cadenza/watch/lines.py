@@ -7,17 +7,17 @@ import numpy as np
 import pandas as pd
 
 from cadenza.causes.patterns import ONCE, STEADY
-from cadenza.causes.repair import Trouble
-from cadenza.causes.sentences import ALONE, kind_and_name, sentence
+from cadenza.causes.repair import SLOW, Trouble
+from cadenza.causes.sentences import ALONE, OF_CORES, kind_and_name, sentence
 from cadenza.links.slow import SlowLink
 from cadenza.watch.alarm import Alarm
 from cadenza.watch.step import Link
-from cadenza.words import ranks_of, seconds, share
+from cadenza.words import on_host, ranks_of, seconds, share
 
 
 def sentence_of(alarm: Alarm, ranks: pd.DataFrame) -> str:
     """@param ranks  Feed.ranks"""
-    steps = tuple(range(alarm.since, alarm.last + 1))
+    steps = (alarm.since,) if alarm.since == alarm.last else (alarm.since, alarm.last)
     trend = ONCE if len(steps) == 1 else STEADY
     one = Trouble(alarm.cause, alarm.members, steps, trend, alarm.phases, alarm.excess,
                   tuple(_slow(link, reached) for link, reached in alarm.links))
@@ -25,7 +25,9 @@ def sentence_of(alarm: Alarm, ranks: pd.DataFrame) -> str:
     row = {"kind": kind, "members": list(alarm.members), "cause": alarm.cause,
            "phase": alarm.phases[0] if len(alarm.phases) == 1 else "", "steps": list(steps),
            "trend": trend, "saves": alarm.costs}
-    return sentence(row, name, one, ALONE, (alarm.since - 1, *steps))
+    text = sentence(row, name, one, ALONE, (alarm.since - 1, *steps))
+    devices = ranks.loc[ranks["rank"].isin(alarm.members), "device"]
+    return text + (OF_CORES if alarm.cause == SLOW and devices.map(on_host).any() else "")
 
 
 def _slow(link: Link, reached: float) -> SlowLink:
@@ -41,7 +43,7 @@ def learnt(usual: float, noise: float, told: float, wanted: float) -> str:
     text = f"a step usually takes {seconds(usual)}, with a noise of {share(noise)}: "
     if told <= wanted:
         return text + f"faults of {share(wanted)} of a step or more are told within 3 steps"
-    return text + f"faults below {share(told)} of a step are told after more than 3 steps"
+    return text + f"faults below {share(told)} of a step are told later, or not at all"
 
 
 def stretch(first: int, last: int, took: float, wrong: list[str], again: bool) -> str:

@@ -108,7 +108,6 @@ class TraceFeed:
         self.ranks = pd.DataFrame()
         self._files: dict[int, _Growing] = {}
         self._links: Links | None = None
-        self._lost: set[int] = set()
         self._simulated = False
         self._silent: list[tuple[int, int]] = []
 
@@ -177,38 +176,35 @@ class TraceFeed:
 
     def _begin(self) -> bool:
         """Opens the rank files, once all are there."""
-        paths = rank_files(self.path)
         made: dict[int, _Growing] = {}
-        world = len(paths) + 1
-        for path in paths:
+        damaged: list[DamagedError] = []
+        for path in rank_files(self.path):
             try:
                 one = _Growing(path, self)
+                made[one.file.rank] = one
             except DamagedError as error:
-                if len(paths) > 1 and path.stat().st_size:
-                    LOG.warning("%s; continuing without it", error)
-                    self._lost.add(int(path.stem.removeprefix("rank-")))
-                continue
-            made[one.file.rank], world = one, one.file.world
+                damaged.append(error)
         if not made:
+            if damaged and self.left:
+                raise damaged[0]
             return False
-        ids = {one.file.run_id for one in made.values()}
-        if len(ids) > 1:
-            raise DataError(f"{self.path}: holds rank files of {len(ids)} runs")
-        missing = set(range(world)) - set(made) - self._lost
-        wrote = any(len(one.waiting) or one.file.committed for one in made.values())
-        if missing and not wrote:  # ranks begin one after the other
-            self._lost.clear()
+        first = next(iter(made.values())).file
+        if any(one.file.run_id != first.run_id for one in made.values()):
+            raise DataError(f"{self.path}: holds rank files of several runs")
+        absent = first.world - len(made)
+        wrote = any(one.file.committed for one in made.values())
+        if absent and not wrote and not self.left:  # ranks begin one after the other
             return False
-        if missing:
-            LOG.warning("%s: %d of %d rank files missing; continuing with the others", self.path,
-                        len(missing), world)
+        if absent:
+            why = f" ({damaged[0]})" if damaged else ""
+            LOG.warning("%s: %d of %d rank files are missing or damaged%s; continuing with the "
+                        "others", self.path, absent, first.world, why)
         self._files = dict(sorted(made.items()))
         rows = [{**{name: int(one.file.info[name]) for name in _PLACES},
                  "host": text(one.file.info["host"]), "device": text(one.file.info["device"]),
                  "role": one.file.role} for one in self._files.values()]
         self.ranks = pd.DataFrame(rows)
         self.processors = int(self.ranks["threads"].clip(lower=1).sum())
-        first = next(iter(made.values())).file
         self._simulated = text(first.attributes()["producer"]) == "simulator"
         self._links = Links(dict(zip(self.ranks["rank"], self.ranks["host"], strict=True)))
         return True

@@ -70,7 +70,7 @@ class Watcher:
         if before.keys() != self._before.keys():  # a rank is gone: all begins anew
             self._start()
             return []
-        if len(self._learnt) < LEARNT[-1]:
+        if len(self._learnt) < LEARNT[-1] and not self._spoilt():
             self._learnt.append(_Learnt(step, before))
             if len(self._learnt) in LEARNT and self._learn():
                 found = [self._tested(row, one.step)
@@ -80,6 +80,13 @@ class Watcher:
             return []
         self._rows.append(self._row(_Learnt(step, before)))
         return self._tested(self._rows[-1], step)
+
+    def _spoilt(self) -> bool:
+        """Whether so many ranks are slow that what is usual cannot be learnt."""
+        if self._usual is None:
+            return False
+        slow = self._slow.active
+        return bool(self._all.active.any()) or 2 * int(slow.sum()) >= len(slow)
 
     def _row(self, one: _Learnt) -> Row:
         return row_of(one.step, self._pace, self._feed.operations, one.before)
@@ -146,15 +153,15 @@ class Watcher:
         members = list(range(len(rows[-1].ranks))) if signal.of_all else [rank]
         if signal.cause == SLOW:
             usual = [self._usual.expected(row, signal.of_all) for row in rows]
-            return slow_ranks(members, rows, usual)
+            return slow_ranks(members, rows, usual, since)
         much = [float(signal.values(self._usual.levels(row))[0, rank]) for row in rows]
         if signal is self._core:
             costs = [value * row.busy[rank] / row.seconds
                      for value, row in zip(much, rows, strict=True)]
-            return of_series(signal, members, rows, much, costs)
+            return of_series(signal, members, rows, much, costs, since)
         if signal is self._gap:
             stood = {stop.rank for stop in rows[-1].stops if stop.phase == BETWEEN}
             members = [i for i in members if rows[-1].ranks[i] in stood] or members
-        seconds = [value * self.seconds for value in much]
-        return of_series(signal, members, rows, seconds,
-                         [value / row.seconds for value, row in zip(seconds, rows, strict=True)])
+        lost = [value * self.seconds for value in much]
+        costs = [value / row.seconds for value, row in zip(lost, rows, strict=True)]
+        return of_series(signal, members, rows, lost, costs, since)
