@@ -108,8 +108,9 @@ class Watcher:
     def _make_signals(self, ranks: int) -> None:
         series, each = len(PARTS) + 1, (1, ranks)
         rate = _FALSE_ALARMS / (series * (ranks + 1) + 4 * ranks + 1)
-        # Of a part alone the FLOPs do not tell all: the shape of its attention tasks counts, too.
-        most = np.array([*[IN_THREE] * len(PARTS), IN_TWO])[:, None]
+        # Of attention the FLOPs do not tell all: the shape of its tasks counts, too.
+        most = np.array([*(IN_THREE if attention else IN_TWO for _, attention in PARTS), IN_TWO])
+        most = most[:, None]
         self._slow = Signal(SLOW, (), lambda of: of.slow, (series, ranks), rate, most)
         self._all = Signal(SLOW, (), lambda of: of.all_slow, (series, 1), rate, most)
         self._core = Signal(NO_CORE, PHASES_OF_WORK, lambda of: of.core, each, rate, IN_TWO)
