@@ -20,7 +20,7 @@ from cadenza.watch.step import Feed, Link, Step
 _OUTER, _NORMAL = 0.95, 1.96  # quantile of what is off, and how many standard deviations that is
 _LEAST_NOISE = 0.02
 _KEPT = 64  # steps
-_AS_SLOW = 2.0  # times the least share: what waits behind the slowest link is less slow
+_AS_SLOW = 1.25  # times the least share: what waits behind the slowest link is less slow
 _RISE = -np.log(least_share(exact=False))  # of the logarithm: as slow as links.slow names
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from cadenza.watch.usual import Usual
 from cadenza.words import on_host
 
 FAULT = 0.05  # of a step: what a fault costs that is to be told within three steps
-LEARNT = (8, 16, 32, 64)  # steps after which what is usual is learnt, from all of them
+LEARNT = (8, 16, 32, 64)  # steps from which what is usual is learnt, one time after the other
+_VETTED = 3  # steps after those: a fault in them would have been told by then
 _KEPT = 64  # rows
 _FALSE_ALARMS = 1e-6  # of all series together, in a step
 _LEAST_SHARE = 0.01  # of a step: of a smaller part a fault is looked for as of one of this size
@@ -70,40 +72,48 @@ class Watcher:
         if before.keys() != self._before.keys():  # a rank is gone: all begins anew
             self._start()
             return []
-        if len(self._learnt) < LEARNT[-1] and not self._spoilt():
-            self._learnt.append(_Learnt(step, before))
-            if len(self._learnt) in LEARNT and self._learn():
-                found = [self._tested(row, one.step)
-                         for row, one in zip(list(self._rows), self._learnt, strict=True)]
-                return [alarm for alarms in found for alarm in alarms]
         if self._usual is None:
-            return []
+            return self._first(_Learnt(step, before))
+        if len(self._learnt) < LEARNT[-1] + _VETTED and not self._spoilt():
+            self._learnt.append(_Learnt(step, before))
+            if len(self._learnt) - _VETTED in LEARNT[1:]:
+                self._learn(self._learnt[:-_VETTED])
         self._rows.append(self._row(_Learnt(step, before)))
         return self._tested(self._rows[-1], step)
 
+    def _first(self, one: _Learnt) -> list[Alarm]:
+        """Of one of the steps that are learnt first; the last of them tests them all."""
+        self._learnt.append(one)
+        if len(self._learnt) < LEARNT[0]:
+            return []
+        self._learn(self._learnt)
+        found = []
+        for learnt in self._learnt:
+            self._rows.append(self._row(learnt))
+            found += self._tested(self._rows[-1], learnt.step)
+        return found
+
     def _spoilt(self) -> bool:
         """Whether so many ranks are slow that what is usual cannot be learnt."""
-        if self._usual is None:
-            return False
         slow = self._slow.active
         return bool(self._all.active.any()) or 2 * int(slow.sum()) >= len(slow)
 
     def _row(self, one: _Learnt) -> Row:
         return row_of(one.step, self._pace, self._feed.operations, one.before)
 
-    def _learn(self) -> bool:
-        """What is usual, from all steps since the watch began. @returns whether it is the first
-        time"""
-        self._pace.learn([of.work for one in self._learnt for of in one.step.each],
+    def _learn(self, of: Sequence[_Learnt]) -> None:
+        """What is usual. The rows that are kept become what they are beside that."""
+        self._pace.learn([one.work for learnt in of for one in learnt.step.each],
                          np.arange(len(self._feed.operations)))
-        rows = [self._row(one) for one in self._learnt]
+        rows = [self._row(one) for one in of]
         first, self._usual = self._usual is None, Usual(rows)
-        self._links.learn([one.step for one in self._learnt])
-        self._rows = deque(rows if first else rows[:-1], maxlen=_KEPT)
+        self._links.learn([one.step for one in of])
+        kept = {row.number for row in self._rows}
+        self._rows = deque((self._row(one) for one in self._learnt if one.step.number in kept),
+                           maxlen=_KEPT)
         if first:
             self._make_signals(len(rows[0].ranks))
         self._tune(rows[0].ranks)
-        return first
 
     def _make_signals(self, ranks: int) -> None:
         series, each = len(PARTS) + 1, (1, ranks)

@@ -105,13 +105,15 @@ def _one(chosen, case, folder, count, delays):
 
 
 def _right(case, alarm):
-    members = {
-        "all ranks": set(range(case.ranks)),
-        "link": {case.rank, (case.rank + 1) % case.ranks},
-    }.get(case.kind, {case.rank})
-    causes = {"no core": {"no core"}, "pause": {"paused"}, "late start": {"late start"},
-              "link": {"link"}}
-    return set(alarm.members) == members and alarm.cause in causes.get(case.kind, {"slow"})
+    """Of a link a group that has both ends is right, too, where sums over the group alone show
+    it."""
+    if case.kind == "link":
+        ends = {case.rank, (case.rank + 1) % case.ranks}
+        return alarm.cause == "link" and (set(alarm.members) == ends or (
+            ends <= set(alarm.members) and not any(link.message for link, _ in alarm.links)))
+    members = set(range(case.ranks)) if case.kind == "all ranks" else {case.rank}
+    causes = {"no core": "no core", "pause": "paused", "late start": "late start"}
+    return set(alarm.members) == members and alarm.cause == causes.get(case.kind, "slow")
 
 
 def main():
