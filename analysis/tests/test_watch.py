@@ -216,8 +216,8 @@ def test_a_run_is_waited_for_watched_and_left_when_it_ends(tmp_path, monkeypatch
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0] == "no complete step yet; waiting"
-    assert [line[:11] for line in lines if "healthy" in line] == ["steps 0–4: ", "steps 5–9: ",
-                                                                  "steps 10–14"]
+    assert [line.split(",")[0] for line in lines if line.startswith("steps ")] == [
+        "steps 0–4: not judged yet", "steps 5–9: healthy", "steps 10–14: healthy"]
     assert lines[-2:] == ["the run has ended", f"{run.folder}: watched 15 steps, no alarms"]
 
 
@@ -284,6 +284,15 @@ def test_what_cannot_be_watched_is_one_line(words, code, said, tmp_path, inside)
     result = inside("watch", *(word.format(tmp_path) for word in words))
     assert result.returncode == code and said in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_run_of_few_steps_is_not_judged(tmp_path, inside):
+    run = Growing(tmp_path / "run", ranks=2)
+    run.write(4, state=1)
+    result = inside("watch", run.folder)
+    assert result.returncode == 0 and "healthy" not in result.stdout
+    assert "steps 0–3: not judged yet, " in result.stdout
+    assert "too few steps to judge any: that takes 9" in result.stdout
 
 
 def test_a_noise_that_hides_faults_is_told_once(tmp_path, monkeypatch, inside):

@@ -46,12 +46,11 @@ def learnt(usual: float, noise: float, told: float, wanted: float) -> str:
     return text + f"faults below {share(told)} of a step are told later, or not at all"
 
 
-def stretch(first: int, last: int, took: float, wrong: list[str], again: bool) -> str:
+def stretch(first: int, last: int, took: float, wrong: list[str], state: str) -> str:
     """A verdict about some steps.
 
     @param took  seconds of one of them
-    @param again  whether there was an alarm that is over
+    @param state  of a run with which nothing is wrong
     """
     steps = f"steps {first}–{last}" if last > first else f"step {first}"
-    healthy = f"healthy{' again' if again else ''}, {seconds(took)} a step"
-    return f"{steps}: " + (" ".join(wrong) or healthy)
+    return f"{steps}: " + (" ".join(wrong) or f"{state}, {seconds(took)} a step")

@@ -14,7 +14,7 @@ from cadenza.errors import DataError
 from cadenza.files import printable
 from cadenza.watch import lines
 from cadenza.watch.step import Feed, Step
-from cadenza.watch.watcher import FAULT, Watcher
+from cadenza.watch.watcher import FAULT, LEARNT, Watcher
 from cadenza.words import seconds
 
 _COSTS = 1e-3  # of the processor time of the run, the watch's own
@@ -112,10 +112,11 @@ class Watch:
             return
         steps, self._stretch = self._stretch, []
         now = [lines.sentence_of(alarm, self._feed.ranks) for alarm in self._watcher.current()]
-        again, self._told = self._told, False
+        state = "healthy again" if self._told else "healthy"
+        state, self._told = state if self._watcher.seconds else "not judged yet", False
         took = sum(step.seconds for step in steps) / len(steps)
         self._say(lines.stretch(steps[0].number, steps[-1].number, took, now,
-                                again))
+                                state))
 
     def _wait(self) -> bool:
         """Nothing new came. @returns whether something may still come"""
@@ -146,6 +147,8 @@ class Watch:
             self._alarm(f"the run {how}")
         else:
             self._say(f"the run {how or 'has ended'}")
+        if self.found.steps and not self._watcher.seconds:
+            self._say(f"too few steps to judge any: that takes {LEARNT[0] + 1}")
         if not self.found.steps:
             raise DataError(f"{self._name}: no complete step in the trace")
         return False

@@ -41,7 +41,8 @@ def parse():
                         default=[4, 8, 16, 64], metavar="N,...")
     parser.add_argument("--placements", **options.choice(PLACEMENTS))
     parser.add_argument("--kinds", **options.choice(KINDS))
-    parser.add_argument("--cost", action="store_true", help="measure only what the watch costs")
+    parser.add_argument("--cost", type=int, metavar="STEPS",
+                        help="measure only what the watch costs beside a real run of so many")
     return parser.parse_args()
 
 
@@ -119,7 +120,7 @@ def _right(case, alarm):
 def main():
     chosen = parse()
     if chosen.cost:
-        return cost(chosen.program)
+        return cost(chosen.program, chosen.cost)
     with tempfile.TemporaryDirectory() as folder:
         wrong = watch_clean(chosen, Path(folder)) if chosen.steps else 0
         wrong += watch_faults(chosen, Path(folder))

@@ -13,18 +13,17 @@ from lib.command import environment, mpirun, words_of
 from lib.host import ROOT
 
 RANKS = 2
-LAYERS = 12  # steps of a few seconds: the run's are longer
-STEPS = 40
+TOKENS = 65536  # steps of some seconds: those of real runs are longer
 
 
-def cost(program):
-    """Prints the processor times of the run and of the watch, its start apart. @returns 0"""
+def cost(program, steps):
+    """Prints the processor times of a run of so many steps and of the watch, its start apart.
+    @returns 0"""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         words = [*mpirun(RANKS), *words_of(
             program, ["train", ROOT / "inputs/quickstart.yaml", "--output", run, "--quiet"],
-            [f"run.steps={STEPS}", "batch.tokens=65536", "run.checkpoint.every=0",
-             f"model.layers={LAYERS}"])]
+            [f"run.steps={steps}", f"batch.tokens={TOKENS}", "run.checkpoint.every=0"])]
         start = _start()
         begin = time.monotonic()
         trained = subprocess.Popen(words, env=environment(1), stdout=subprocess.DEVNULL)
@@ -36,9 +35,9 @@ def cost(program):
         wall = time.monotonic() - begin
     print(said, file=sys.stderr)
     spent, whole = _seconds(of_watch), _seconds(of_run)
-    tables.show(*tables.head(["run: wall s", "processor s", "watch: processor s", "its start",
-                              "share", "without the start"]))
-    tables.show(tables.row([f"{wall:.0f}", f"{whole:.1f}", f"{spent:.2f}", f"{start:.2f}",
+    tables.show(*tables.head(["run: steps", "wall s", "processor s", "watch: processor s",
+                              "its start", "share", "without the start"]))
+    tables.show(tables.row([steps, f"{wall:.0f}", f"{whole:.1f}", f"{spent:.2f}", f"{start:.2f}",
                             f"{spent / whole:.3%}", f"{max(spent - start, 0) / whole:.3%}"]))
     return 0
 
