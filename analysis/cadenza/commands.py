@@ -377,6 +377,7 @@ def check(arguments: Namespace) -> int:
 
 def watch(arguments: Namespace) -> int:
     from cadenza.watch.loop import Watch
+    from cadenza.watch.neutral_feed import FirstFeed, NeutralFeed
     from cadenza.watch.trace_feed import TraceFeed
 
     path = arguments.run
@@ -386,7 +387,8 @@ def watch(arguments: Namespace) -> int:
         raise DataError(f"{path}: no such folder: {path.parent}")
     log.hide()
     name = printable(str(path))
-    return Watch(TraceFeed(path), name, arguments.every, arguments.until_alarm).run()
+    feed = FirstFeed(TraceFeed(path), NeutralFeed(path))
+    return Watch(feed, name, arguments.every, arguments.until_alarm).run()
 
 
 def export(arguments: Namespace) -> None:

@@ -129,7 +129,8 @@ class Watch:
                 return True
         silence = time.monotonic() - self._heard
         usual = self._watcher.seconds or self._longest_step
-        limit = max(_LEAST_HANG, _HANG * usual, _HANG_GAPS * self._longest_gap)
+        limit = max(_LEAST_HANG, (_HANG + self._feed.together - 1) * usual,
+                    _HANG_GAPS * self._longest_gap)
         if silence < limit:
             return True
         left = self._feed.left

@@ -93,6 +93,8 @@ class Feed(Protocol):
     links: list[Link]
     ranks: pd.DataFrame  # rank, host, role, local_rank, data, pipeline, tensor, context, device
     processors: int  # that the run computes with
+    together: int  # steps that are written at once
+    written: float  # when the run last wrote something, in seconds since 1970
 
     def poll(self) -> list[Step]:
         """Steps that have become complete since the last call, in ascending order: not all at once
@@ -109,10 +111,6 @@ class Feed(Protocol):
     @property
     def ending(self) -> str | None:
         """How the run ended, "" where that was as planned; None while it goes on."""
-
-    @property
-    def written(self) -> float:
-        """When the run last wrote something, in seconds since 1970."""
 
     @property
     def left(self) -> bool:

@@ -99,7 +99,8 @@ class Reader:
         category, phase = category[works].astype(np.int64), phase[works]
         copies = (rows["flops"][works] == 0) & self._copies[category]
         amount = np.where(copies, rows["bytes"][works], rows["flops"][works])
-        cell = (rows["name_id"][works] * len(self._phase) + phase) * len(self._work) + category
+        name = rows["name_id"][works].astype(np.int64)
+        cell = (name * len(self._phase) + phase) * len(self._work) + category
         found, place = np.unique(cell, return_inverse=True)
         # Recomputation is part of the backward pass: two cells may be one operation.
         what = np.array([self._operation(one) for one in found.tolist()], np.int64)[place]

@@ -104,7 +104,7 @@ class TraceFeed:
         self.path = path
         self.operations: list[Operation] = []
         self.known: dict[Operation, int] = {}
-        self.processors = 1
+        self.processors = self.together = 1
         self.ranks = pd.DataFrame()
         self._files: dict[int, _Growing] = {}
         self._links: Links | None = None
