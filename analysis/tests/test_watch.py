@@ -99,6 +99,15 @@ def test_who_stands_still_in_a_wait_that_nobody_waits_for_costs_nothing(tmp_path
     assert alarms(run)[0] == []
 
 
+def test_who_stands_still_in_every_step_is_told_of_what_is_longer(tmp_path):
+    def stop(rank, step):
+        return 400 if (rank, step) == (2, FIRST) else 50 + np.random.default_rng(
+            [rank, step]).integers(40) if rank < 3 else 0
+
+    found, _, _ = alarms(Growing(tmp_path / "run", stop=stop))
+    assert [(one.cause, one.members, one.since) for _, one in found] == [("paused", (2,), FIRST)]
+
+
 def test_sums_are_those_of_operation_loads(tmp_path):
     folder = Growing(tmp_path / "run", still=lambda rank, step: 0.1).write(3, state=1)
     run = cadenza.open(folder)

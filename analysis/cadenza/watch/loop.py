@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The watch: looks, says what it sees, sleeps.
 
-It sleeps so long that it takes no more than a thousandth of the processor time of the run, and a
-fraction of a step at least.
+It sleeps so long that it takes no more than a thousandth of the processor time of the run, but half
+a minute at most, and a fraction of a step at least.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cadenza.words import seconds
 _COSTS = 1e-3  # of the processor time of the run, the watch's own
 _OF_STEP = 0.25  # of a step, how long it sleeps
 _SHORTEST, _LONGEST = 0.2, 5.0  # seconds
+_LONGEST_REST = 30.0  # seconds: a hang is not to be missed for the sake of costs
 _HANG = 10.0  # usual steps without a new one
 _LEAST_HANG = 10.0  # seconds
 _HANG_GAPS = 3.0  # times the longest gap between two steps: checkpoints take long
@@ -164,4 +165,4 @@ class Watch:
     def _rest(self, used: float) -> None:
         """@param used  seconds of processor time that the look took"""
         least = min(max(_OF_STEP * self._watcher.seconds, _SHORTEST), _LONGEST)
-        time.sleep(max(least, used / (_COSTS * self._feed.processors)))
+        time.sleep(min(max(least, used / (_COSTS * self._feed.processors)), _LONGEST_REST))

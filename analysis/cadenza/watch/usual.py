@@ -12,6 +12,7 @@ from cadenza.watch.table import PARTS, Row, common
 
 _MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
 _OUTER, _NORMAL = 0.95, 1.96  # quantile of what is off, and how many standard deviations that is
+_SURE = 4.0  # standard deviations
 _LEAST_NOISE = 0.002  # of times
 _LEAST_SHARE = 0.005  # of a step: the same of waits and gaps, which are short
 _LEAST_CORE = 0.01
@@ -60,6 +61,9 @@ class Usual:
         self._ratio = float(np.median(took / np.maximum(busy, 1e-12)))
         core = np.stack([_without_core(row) for row in rows])
         self._core, self.core_noise = float(np.median(core)), _noise(core, _LEAST_CORE)
+        stood = np.stack([row.still + row.stopped for row in rows])
+        # On a shared machine ranks stand still in every step: what is longer is a stop of its own.
+        self.longest_stop = float(np.median(stood)) + _SURE * _noise(stood, 0.0)
         self._reads, self.reads_noise = self._of_step([row.reads for row in rows])
         self._late, self.late_noise = self._of_step([row.late for row in rows])
         self._gap, self.gap_noise = self._of_step([_least(row.gap) for row in rows])

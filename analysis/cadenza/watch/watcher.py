@@ -147,8 +147,9 @@ class Watcher:
         found = [self._alarm(signal, rank) for signal in self._signals
                  for rank in signal.add(row.number, levels)]
         unexplained = max(self._usual.unexplained(row), 0.0)
-        found += [one for stop in row.stops if stop.phase != BETWEEN
-                  if (one := stopped(stop, row, unexplained)).costs >= FAULT]
+        stops = [stopped(stop, row, unexplained) for stop in row.stops
+                 if stop.phase != BETWEEN and stop.seconds > self._usual.longest_stop]
+        found += [one for one in stops if one.costs >= FAULT]
         return merged(found) + self._links.add(step, unexplained)
 
     def current(self) -> list[Alarm]:
