@@ -18,6 +18,7 @@ from trace_files import (
 MS = 1_000_000  # ns
 PERIOD = 2000 * MS  # from step to step
 JITTER = 0.01
+APART = 10**13  # ns, clocks of the ranks
 DATA = 9  # category
 
 
@@ -47,7 +48,8 @@ class Growing:
 
     def write(self, steps: int, state: int = 0, ranks: list[int] | None = None) -> Path:
         """The run as it is once so many steps are complete: `state` is that of its writers."""
-        made = [Rank(rank, *self._rank(rank, steps), state=state, **self.options)
+        made = [Rank(rank, *self._rank(rank, steps), state=state, shift=rank * APART,
+                     **self.options)
                 for rank in ranks or range(self.ranks)]
         shutil.rmtree(self.folder, ignore_errors=True)
         write_run(self.folder, made, world=self.ranks)

@@ -47,7 +47,8 @@ class Watch:
         self._told = False  # an alarm, in the stretch
         self._heard = time.monotonic()  # when the last step came
         self._hangs = self._waits = self._learnt = False
-        self._longest_step = self._longest_gap = self._ended_at = 0.0  # seconds, seconds, ns
+        self._longest_step = self._longest_gap = 0.0  # seconds
+        self._before: Step | None = None
 
     def run(self) -> int:
         """@returns 1 where there was an alarm, else 0"""
@@ -60,6 +61,11 @@ class Watch:
                   f"{self.found.alarms or 'no'} alarm{'s' if self.found.alarms != 1 else ''}",
                   flush=True)
         return int(self.found.alarms > 0)
+
+    @property
+    def _usual(self) -> float:
+        """Seconds of a step, as far as is known."""
+        return self._watcher.seconds or self._longest_step
 
     @property
     def _over(self) -> bool:
@@ -90,10 +96,8 @@ class Watch:
     def _step(self, step: Step) -> None:
         if self._hangs:
             self._say(f"step {step.number}: the run goes on")
-        if self._ended_at:
-            gap = (min(one.begin_ns for one in step.each) - self._ended_at) / 1e9
-            self._longest_gap = max(self._longest_gap, gap)
-        self._ended_at = max(one.end_ns for one in step.each)
+        self._longest_gap = max(self._longest_gap, _gap(self._before, step))
+        self._before = step
         self._longest_step = max(self._longest_step, step.seconds)
         self._heard, self._hangs = time.monotonic(), False
         self.found.steps += 1
@@ -116,8 +120,7 @@ class Watch:
         state = "healthy again" if self._told else "healthy"
         state, self._told = state if self._watcher.seconds else "not judged yet", False
         took = sum(step.seconds for step in steps) / len(steps)
-        self._say(lines.stretch(steps[0].number, steps[-1].number, took, now,
-                                state))
+        self._say(lines.stretch(steps[0].number, steps[-1].number, took, now, state))
 
     def _wait(self) -> bool:
         """Nothing new came. @returns whether something may still come"""
@@ -126,11 +129,9 @@ class Watch:
                 self._say("no complete step yet; waiting")
             self._waits = True
             if not self._feed.begun:
-                self._heard = time.monotonic()
                 return True
         silence = time.monotonic() - self._heard
-        usual = self._watcher.seconds or self._longest_step
-        limit = max(_LEAST_HANG, (_HANG + self._feed.together - 1) * usual,
+        limit = max(_LEAST_HANG, (_HANG + self._feed.together - 1) * self._usual,
                     _HANG_GAPS * self._longest_gap)
         if silence < limit:
             return True
@@ -164,5 +165,14 @@ class Watch:
 
     def _rest(self, used: float) -> None:
         """@param used  seconds of processor time that the look took"""
-        least = min(max(_OF_STEP * self._watcher.seconds, _SHORTEST), _LONGEST)
+        step = self._usual or time.monotonic() - self._heard
+        least = min(max(_OF_STEP * step, _SHORTEST), _LONGEST)
         time.sleep(min(max(least, used / (_COSTS * self._feed.processors)), _LONGEST_REST))
+
+
+def _gap(before: Step | None, step: Step) -> float:
+    """Seconds between two steps, each rank's on its own clock: the least."""
+    if before is None or len(before.ranks) != len(step.ranks):
+        return 0.0
+    return min(one.begin_ns - other.end_ns
+               for other, one in zip(before.each, step.each, strict=True)) / 1e9
