@@ -52,7 +52,9 @@ def check(
     @param in_events  of_events() of the steps `looked_at`, which are not read again
     """
     steps = run.steps()
-    found = [*_missing(run), *_cut(run), *_dropped(run), *_steps(steps, run.info["producer"] != "importer"), *_bytes(run, steps)]
+    whole = run.info["producer"] != "importer"
+    found = [*_missing(run), *_cut(run), *_dropped(run), *_steps(steps, whole),
+             *_bytes(run, steps)]
     found += [*_memory(run), *_plans(run), *_clocks(run)]
     numbers = np.setdiff1d(steps["step"], list(looked_at)) if run.event_count else []
     return _merged([*found, *in_events, *_in_events(run, steps, numbers)])
