@@ -208,6 +208,14 @@ def test_values_that_cannot_be(tmp_path, fault):
     assert why in refusal(files.write_sqlite(tmp_path / "x.sqlite", content))
 
 
+def test_an_export_of_too_many_devices(tmp_path):
+    content = files.tables(steps=40)
+    content["CUPTI_ACTIVITY_KIND_KERNEL"] = [
+        (*row[:2], number, *row[3:])
+        for number, row in enumerate(content["CUPTI_ACTIVITY_KIND_KERNEL"])]
+    assert "valid: at most 256" in refusal(files.write_sqlite(tmp_path / "x.sqlite", content))
+
+
 def test_a_column_twice(tmp_path):
     path = files.write_folder(tmp_path / "export", files.tables(steps=1))
     kernels = path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"

@@ -25,6 +25,7 @@ from cadenza.sources.nsight_ranges import Ranges, plain
 from cadenza.sources.nsight_tables import Tables, claims, opened
 
 LATEST_NS = 1 << 60  # of a time, and of what is added to it
+MOST_RANKS = 256  # of a file: nsys records one host
 _PROCESS = 1 << 24  # threads of a process: globalTid is that of the process and the thread's number
 _ON_DEVICE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _COPIES = {1: "memcpy HtoD", 2: "memcpy DtoH", 8: "memcpy DtoD", 10: "memcpy PtoP"}
@@ -46,9 +47,12 @@ def read(path: Path) -> list[RankTrace]:
     if not len(export.device):
         raise DataError(f"{path}: no table of kernels or copies; valid: an export of nsys profile "
                         "--trace=cuda,nvtx")
-    processes = {pid: _process(export, pid) for pid in export.device["pid"].unique()}
     owners = sorted(set(zip(export.device["pid"], export.device["deviceId"])),
                     key=lambda owner: (owner[1], owner[0]))
+    if len(owners) > MOST_RANKS:
+        raise DataError(f"{path}: holds {len(owners)} ranks (devices of processes); valid: at most "
+                        f"{MOST_RANKS}")
+    processes = {pid: _process(export, pid) for pid in {pid for pid, _ in owners}}
     numbers, cannot = _ranks(path, owners, processes)
     known = communicators({numbers[owner]: _initialized(owner, owners, processes)
                            for owner in owners})

@@ -61,14 +61,15 @@ class Ranges:
 
     def steps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Number, begin and end: of the ranges with a word for steps, those that last longest."""
-        found = [_STEP.fullmatch(name.lower()) for name in self.name]
-        words = np.array([match[1] if match else "" for match in found], object)
+        codes, different = pd.factorize(self.name)
+        matches = [_STEP.fullmatch(name.lower()) for name in different]
+        words = np.array([match[1] if match else "" for match in matches] or [""], object)[codes]
         length = pd.Series(self.end - self.begin).groupby(words).sum().drop("", errors="ignore")
         if length.empty:
             return (np.zeros(0, np.int64),) * 3
         chosen = np.flatnonzero(words == length.idxmax())
         begin, end = self.begin[chosen], self.end[chosen]
-        told = [found[at][2] for at in chosen]
+        told = [matches[code][2] for code in codes[chosen]]
         number = np.array([int(text) for text in told]) \
             if all(told) and len(set(told)) == len(told) else np.arange(len(chosen))
         follows = number[1:] == number[:-1] + 1
