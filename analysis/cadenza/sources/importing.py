@@ -56,6 +56,7 @@ class _Summary:
     span: tuple[int, int]
     ends: pd.DataFrame  # of what was computed: began (launched or begun), end_ns
     one_clock: bool
+    whole: bool
     files: list[Path] = field(default_factory=list)  # its parts, put aside
 
 
@@ -162,7 +163,7 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     return _Summary(one.rank, one.world, one.host, one.device, one.place, one.groups,
                     one.peak_memory, one.cannot, rows, steps.sort_values("begin_ns"), span,
                     pd.DataFrame({"began": began, "end_ns": rest["end_ns"].to_numpy()}),
-                    one.one_clock, [file])
+                    one.one_clock, one.whole, [file])
 
 
 def _join(one: _Summary, other: _Summary) -> None:
@@ -177,6 +178,7 @@ def _join(one: _Summary, other: _Summary) -> None:
     one.span = (min(one.span[0], other.span[0]), max(one.span[1], other.span[1]))
     one.ends = pd.concat([one.ends, other.ends], ignore_index=True)
     one.one_clock &= other.one_clock
+    one.whole &= other.whole
     one.files += other.files
 
 
@@ -326,7 +328,7 @@ def _write_rank(shared: _Shared, rank: int) -> None:
     launched = events["enqueued_ns"].to_numpy(np.int64)
     events["enqueued_ns"] = np.where(launched > 0, clock.aligned(launched), 0)
     edges = shared.edges[rank]
-    lane = assembled(events, flow, shared.of_group, int(edges[0]), int(edges[-1]))
+    lane = assembled(events, flow, shared.of_group, (int(edges[0]), int(edges[-1])), one.whole)
     hosts = [r for r, other in shared.found.items() if other.host == one.host and one.host]
     facts = RankFacts(
         str(shared.facts["run_id"]), str(shared.facts["created"]), str(shared.facts["config"]),

@@ -34,19 +34,24 @@ _KEPT = ["phase", "name", "bytes", "flops", "enqueued_ns", "still_ns", "microbat
 
 
 def assembled(
-    events: pd.DataFrame, flow: np.ndarray, of_group: Mapping[str, str], begin: int, end: int
+    events: pd.DataFrame, flow: np.ndarray, of_group: Mapping[str, str], window: tuple[int, int],
+    whole: bool = True,
 ) -> pd.DataFrame:
-    """COLUMNS, of what lies in [begin, end), sorted by begin.
+    """COLUMNS, of what lies in the window [begin, end), sorted by begin.
 
     @param events    neutral.COLUMNS of one rank, times on the clock of all
     @param flow      of each: number of the communication on all ranks; 0: none
     @param of_group  dimension of each process group
+    @param whole     whether all that the rank did is recorded: else nothing tells of a gap
     """
+    begin, end = window
     computed = _computed(events)
     communication = _communication(events, flow, of_group)
     lane = _clipped(computed, begin, end)
     beside = _clipped(communication, begin, end)
     between = _gaps(lane, beside, _on_host(events), begin, end)
+    if not whole:
+        between = between[(between["name"] != HOST_GAP).to_numpy()]
     made = pd.concat([lane, beside.drop(columns="waits"), between, _copies(events, begin, end)],
                      ignore_index=True)
     return made.sort_values("begin_ns", kind="stable", ignore_index=True)[COLUMNS]

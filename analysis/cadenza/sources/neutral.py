@@ -67,6 +67,8 @@ class RankTrace:
     cannot: list[str] = field(default_factory=list)  # sentences: what the file cannot tell, or lost
     # Whether times are on one clock of all ranks, and the STEP rows of all ranks the same.
     one_clock: bool = False
+    # Whether a gap between rows is one: else the rank may have done what the file does not record.
+    whole: bool = True
 
 
 @dataclass(frozen=True)

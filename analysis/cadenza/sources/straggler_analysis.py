@@ -118,7 +118,7 @@ def read(path: Path) -> list[RankTrace]:
                       groups={name: ("pipeline" if name.startswith("embedding") else
                                      name.partition(" ")[0], members)
                               for name, members in groups.items() if one.rank in members},
-                      cannot=cannot, one_clock=True)
+                      cannot=cannot, one_clock=True, whole=False)
             for one, low, high in zip(place.itertuples(), bounds[:-1], bounds[1:], strict=True)]
 
 
