@@ -68,9 +68,9 @@ class ChromeTrace:
         rest, in_object = self._begin(text)
         count, ended = 0, False
         while not ended:
-            more = text.read(PIECE)
+            more = text.read(max(PIECE, len(rest)))  # of a long event ever more
             rest += more
-            self._long_times = self._long_times or bool(_LONG_TIME.search(rest, 0, 1 << 20))
+            self._long_times = self._long_times or bool(_LONG_TIME.search(rest, 0, 1 << 16))
             events, rest, ended = self._parse(rest, last=not more)
             count += len(events)
             if events:

@@ -31,10 +31,11 @@ CATEGORIES = {
 }
 COLLECTOR = "<built-in function collect>"  # the one function of Python that is kept
 LATEST = 9e15  # microseconds, of a time; and of a length
-MOST = 16_000_000  # events that are kept of a file, of 34 bytes each
+MOST = 12_000_000  # events that are kept of a file, of 34 bytes each
 
 _COLUMNS = itemgetter("cat", "name", "pid", "tid", "ts", "dur")
-_PHASE, _OTHERS = itemgetter("ph"), frozenset("iM")
+_PHASE, _ARGUMENTS = itemgetter("ph"), itemgetter("args")
+_OTHERS = frozenset("iM")
 _NONE: dict[str, Any] = {}
 
 
@@ -113,28 +114,27 @@ class Recorder:
         begin, length, sound = _times(complete, times, lengths)
         self._unusable += int(np.count_nonzero(~sound & (kind > 0)))
         keep = sound & (kind > 0)
-        kept = list(compress(complete, keep))
+        args = _arguments(list(compress(complete, keep)))
         kind, begin = kind[keep], begin[keep]
         part = (begin, begin + length[keep], kind,
-                _numbers(map(self._names.__getitem__, compress(names, keep)), len(kept)),
+                _numbers(map(self._names.__getitem__, compress(names, keep)), len(args)),
                 _numbers(map(self._lanes.__getitem__, compress(zip(pids, tids, strict=True), keep)),
-                         len(kept)),
-                _links(kept, kind))
-        self._take_details(kept, part)
+                         len(args)),
+                _links(args, kind))
+        self._take_details(args, part)
         self._parts.append(part)
-        self.count += len(kept)
+        self.count += len(args)
 
-    def _take_details(self, kept: list[dict[str, Any]], part: tuple[np.ndarray, ...]) -> None:
+    def _take_details(self, args: list[dict[str, Any]], part: tuple[np.ndarray, ...]) -> None:
         _, _, kind, name, _, _ = part
         for at in np.flatnonzero(kind == COPYING).tolist():
-            amount = kept[at].get("args", _NONE).get("bytes", -1)
+            amount = args[at].get("bytes", -1)
             if type(amount) is int and 0 <= amount < 1 << 60:
                 self._copied.append((self.count + at, amount))
         telling = np.fromiter(map(self._telling, range(len(self._tells), len(self._names))), bool)
         self._tells = np.concatenate((self._tells, telling))
         for at in np.flatnonzero(self._tells[name] & (kind != LAUNCH)).tolist():
-            event = kept[at]
-            self._parameters.add(self.count + at, event["name"], event.get("args", _NONE))
+            self._parameters.add(self.count + at, self._names.thing(int(name[at])), args[at])
 
     def _telling(self, number: int) -> bool:
         """Whether events of this name may say something about communication."""
@@ -146,8 +146,7 @@ class Recorder:
         for event in events:
             name, args = event["name"], event.get("args", _NONE)
             if name == "[memory]" and type(args.get("Total Allocated")) is int:
-                self._memory.append((event["ts"], event.get("ts_part", 0),
-                                     min(max(args["Total Allocated"], 0), 1 << 60),
+                self._memory.append((event["ts"], event.get("ts_part", 0), args["Total Allocated"],
                                      args.get("Device Type") not in (0, None)))
             elif name in ("process_name", "process_labels") and len(self._labels) < 1 << 16:
                 word = str(args.get("name", args.get("labels", "")))[:200]
@@ -162,7 +161,8 @@ class Recorder:
         columns[1] += base
         copied = np.array(self._copied, np.int64).reshape(-1, 2).T
         memory = np.array(self._memory, np.float64).reshape(-1, 4)
-        memory = memory[np.isfinite(memory).all(axis=1) & (np.abs(memory[:, 0]) < LATEST)]
+        memory = memory[np.isfinite(memory).all(axis=1) & (np.abs(memory[:, 0]) < LATEST)
+                        & (np.abs(memory[:, 2]) < 1 << 60)]
         moments = _nanoseconds(memory[:, 0], memory[:, 1]) + base
         return Events(*columns, self._names.things(), self._lanes.things(), (copied[0], copied[1]),
                       self._parameters.finish(),
@@ -210,13 +210,19 @@ def _nanoseconds(microseconds: np.ndarray, part: np.ndarray) -> np.ndarray:
         + np.rint((microseconds - whole + part) * 1000).astype(np.int64)
 
 
-def _links(kept: list[dict[str, Any]], kind: np.ndarray) -> np.ndarray:
-    link = np.full(len(kept), -1, np.int64)
-    launched = np.flatnonzero((kind >= LAUNCH) & (kind <= COPYING))
-    link[launched] = [kept[at].get("args", _NONE).get("correlation", -1)
-                      for at in launched.tolist()]
-    operations = np.flatnonzero(kind == OPERATION)
-    threads = [kept[at].get("args", _NONE).get("Fwd thread id", 1) for at in operations.tolist()]
+def _arguments(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    try:
+        return list(map(_ARGUMENTS, events))
+    except KeyError:
+        return [event.get("args", _NONE) for event in events]
+
+
+def _links(args: list[dict[str, Any]], kind: np.ndarray) -> np.ndarray:
+    link = np.full(len(args), -1, np.int64)
+    launched = (kind >= LAUNCH) & (kind <= COPYING)
+    link[launched] = [one.get("correlation", -1) for one in compress(args, launched)]
+    operations = kind == OPERATION
+    threads = [one.get("Fwd thread id", 1) for one in compress(args, operations)]
     link[operations] = np.array(threads, np.int64) == 0
     return link
 
