@@ -144,6 +144,17 @@ def test_a_file_without_the_process_tells_only_what_kernels_say(tmp_path):
                            "the file does not tell forward from backward passes"]
 
 
+def test_layers_and_microbatches_of_ranges(tmp_path):
+    made = k.Recording()
+    made.range("microbatch 3", 0, 200)
+    made.range("TransformerLayer_12", 10, 50)
+    made.range("layers.7.mlp", 100, 50)
+    for at in (5, 20, 120, 300):
+        made.kernel("ampere_bf16_gemm", at, at + 1000, 1)
+    found = rows(read(tmp_path / "x.json", made.events), neutral.DENSE)
+    assert found[["microbatch", "layer"]].values.tolist() == [[3, -1], [3, 12], [3, 7], [-1, -1]]
+
+
 def test_collectives_without_numbers_are_counted_in_turn(tmp_path):
     made = k.Recording()
     for at, group in enumerate("0100"):

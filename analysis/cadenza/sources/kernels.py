@@ -7,7 +7,6 @@ The first pattern that occurs in a name tells its class. A new kernel is a word 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -65,17 +64,13 @@ def class_of(name: str) -> str:
     return next((kind for kind, words in _PATTERNS if words.search(name)), "")
 
 
-def kinds_of(names: Iterable[str]) -> list[str]:
-    """A kind of computation of each kernel, OTHER if it is unknown; COMMUNICATION is none."""
-    return [class_of(name) or OTHER for name in names]
-
-
 def unknown(events: pd.DataFrame, most: int = 20) -> pd.Series:
     """By name, the ns that a device spent with kernels that no pattern knows, the most first.
 
     @param events rows of the neutral columns
     """
-    rows = events[(events["kind"] == OTHER) & (events["stream"] != HOST)]
+    on_host = [stream for stream in events["stream"].cat.categories if stream.startswith(HOST)]
+    rows = events[(events["kind"] == OTHER) & ~events["stream"].isin(on_host)]
     spent = (rows["end_ns"] - rows["begin_ns"]).groupby(rows["name"], observed=True).sum()
     known = np.array([class_of(name) != "" for name in spent.index], bool)
     return spent[~known].sort_values(ascending=False).head(most)

@@ -10,6 +10,7 @@ import numpy as np
 from cadenza.sources import neutral
 from cadenza.sources.kernels import COMMUNICATION, class_of
 from cadenza.sources.kineto.events import COPYING, KERNEL, LAUNCH, Events
+from cadenza.sources.kineto.labels import Labels
 from cadenza.sources.kineto.phases import BACKWARD, FORWARD, NO_PHASE, OPTIMIZER, Phases
 from cadenza.sources.kineto.rows import Rows, Words
 
@@ -65,7 +66,7 @@ def stream_words(events: Events, rows: np.ndarray) -> Words:
     return Words(lanes, texts)
 
 
-def add_computation(rows: Rows, events: Events, phases: Phases) -> None:
+def add_computation(rows: Rows, events: Events, phases: Phases, labels: Labels) -> None:
     """Kernels that do not communicate, and copies."""
     kinds = np.array([neutral.KINDS.index(kind or neutral.OTHER) if kind != COMMUNICATION else -1
                       for kind in classes(events)], np.int64)
@@ -85,4 +86,5 @@ def add_computation(rows: Rows, events: Events, phases: Phases) -> None:
     rows.add(places.size, begin_ns=events.begin[places], end_ns=events.end[places],
              kind=Words(kind, list(neutral.KINDS)), phase=Words(phase, list(neutral.PHASES)),
              name=Words(events.name[places], events.names), stream=stream_words(events, places),
-             bytes=amount[places], enqueued_ns=launched.begin)
+             bytes=amount[places], enqueued_ns=launched.begin,
+             **labels.at(launched.lane, launched.begin))

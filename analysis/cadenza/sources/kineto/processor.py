@@ -10,6 +10,7 @@ import numpy as np
 
 from cadenza.sources import neutral
 from cadenza.sources.kineto.events import LAUNCH, OPERATION, RANGE, Events
+from cadenza.sources.kineto.labels import Labels
 from cadenza.sources.kineto.phases import OPTIMIZER, Phases
 from cadenza.sources.kineto.rows import Rows, Words
 from cadenza.sources.kineto.spans import Spans, nesting, outermost
@@ -35,7 +36,8 @@ _ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention|multi_he
 _NO_WORK = re.compile(r"^autograd::engine::|^c10d::|^record_param_comms$|^gloo:|^nccl:")
 
 
-def add_computation(rows: Rows, events: Events, phases: Phases, main: int) -> None:
+def add_computation(rows: Rows, events: Events, phases: Phases, labels: Labels, main: int,
+                    ) -> None:
     """The outermost operations of tensors, and what encloses none, thread by thread.
 
     @param main number of the thread that runs the model
@@ -55,7 +57,8 @@ def add_computation(rows: Rows, events: Events, phases: Phases, main: int) -> No
     kind[phase == OPTIMIZER] = neutral.KINDS.index(neutral.OPTIMIZER)
     rows.add(places.size, begin_ns=begin, end_ns=end, kind=Words(kind, list(neutral.KINDS)),
              phase=Words(phase, list(neutral.PHASES)),
-             name=Words(events.name[places], events.names), stream=_streams(events, places, main))
+             name=Words(events.name[places], events.names), stream=_streams(events, places, main),
+             **labels.at(lane, begin))
 
 
 def add_host(rows: Rows, events: Events, main: int) -> None:

@@ -18,6 +18,7 @@ from cadenza.sources.kineto import device, processor
 from cadenza.sources.kineto.events import KERNEL, OPERATION, Events, Recorder
 from cadenza.sources.kineto.gloo import add_gloo
 from cadenza.sources.kineto.groups import Groups
+from cadenza.sources.kineto.labels import Labels
 from cadenza.sources.kineto.nccl import add_device_communication
 from cadenza.sources.kineto.phases import Phases, Steps, steps_of
 from cadenza.sources.kineto.ranks import Origin, lanes_by_rank, origin
@@ -58,7 +59,7 @@ def read(path: Path) -> list[neutral.RankTrace]:
 
 
 def _rank(events: Events, told: Origin) -> neutral.RankTrace:
-    phases, rows = Phases(events), Rows()
+    phases, labels, rows = Phases(events), Labels(events), Rows()
     steps = steps_of(events, phases)
     main = steps.lane if steps.lane >= 0 else _busiest(events)
     groups = Groups(told, events.parameters)
@@ -66,9 +67,9 @@ def _rank(events: Events, told: Origin) -> neutral.RankTrace:
     rows.add(steps.number.size, step=steps.number, begin_ns=steps.begin, end_ns=steps.end,
              kind=neutral.STEP)
     if (events.kind == KERNEL).any():
-        device.add_computation(rows, events, phases)
+        device.add_computation(rows, events, phases, labels)
     else:
-        processor.add_computation(rows, events, phases, main)
+        processor.add_computation(rows, events, phases, labels, main)
     cannot += add_device_communication(rows, events, phases, groups)
     cannot += add_gloo(rows, events, phases, groups)
     processor.add_host(rows, events, main)
