@@ -304,6 +304,18 @@ def test_gloo_messages(tmp_path):
                                        [134, 144, 110, 1, 128, 1, "gloo send 1"]]
 
 
+@pytest.mark.parametrize(("dims", "kind", "size"), [
+    ([[]], "double", 8), ([[3, 5]], "c10::BFloat16", 30), ([[0]], "float", 0),
+    ([[[2], [3, 4]]], "long int", 112), ([[[2]]], "TensorList", -1), ([7], "float", -1),
+    ([[2**62, 2**62]], "float", -1)])
+def test_bytes_of_shapes(dims, kind, size, tmp_path):
+    made = k.Recording()
+    made.host("gloo:all_reduce", 5, 5, kind="user_annotation",
+              **{"Input Dims": dims, "Input type": [kind]})
+    found = rows(read(tmp_path / "x.json", k.document(made.events)), neutral.COLLECTIVE)
+    assert found["bytes"].tolist() == [size]
+
+
 def test_gloo_groups_by_the_order_of_threads(tmp_path):
     """Three threads are of two groups, which run at most two each."""
     made = k.Recording()
@@ -385,6 +397,17 @@ def test_absurd_times_are_left_out_and_counted(tmp_path):
     rank = read(tmp_path / "x.json", k.document(made.events))
     assert len(rank.events) == count
     assert rank.cannot == ["6 events have no sound times or words and were left out"]
+
+
+@pytest.mark.parametrize("key", ["ts", "ts_part", "args", "name"])
+def test_memory_at_no_time_is_left_out(key, tmp_path):
+    for value in HOSTILE:
+        made = k.training(1)
+        for event in made.events:
+            if event["name"] == "[memory]":
+                event[key] = value
+        rank = read(tmp_path / "x.json", k.document(made.events))
+        assert rank.peak_memory in ({}, {3: 1000})
 
 
 def test_nothing_of_the_profiler(tmp_path):

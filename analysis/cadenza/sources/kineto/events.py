@@ -35,7 +35,7 @@ MOST = 12_000_000  # events that are kept of a file, of 34 bytes each
 
 _COLUMNS = itemgetter("cat", "name", "pid", "tid", "ts", "dur")
 _PHASE, _ARGUMENTS = itemgetter("ph"), itemgetter("args")
-_OTHERS = frozenset("iM")
+_OTHERS, _NUMBERS = frozenset("iM"), frozenset((int, float))
 _NONE: dict[str, Any] = {}
 
 
@@ -145,9 +145,10 @@ class Recorder:
     def _take_others(self, events: list[dict[str, Any]]) -> None:
         for event in events:
             name, args = event["name"], event.get("args", _NONE)
-            if name == "[memory]" and type(args.get("Total Allocated")) is int:
-                self._memory.append((event["ts"], event.get("ts_part", 0), args["Total Allocated"],
-                                     args.get("Device Type") not in (0, None)))
+            if name == "[memory]":
+                moment = (event["ts"], event.get("ts_part", 0), args.get("Total Allocated"))
+                if _NUMBERS.issuperset(map(type, moment)):
+                    self._memory.append((*moment, args.get("Device Type") not in (0, None)))
             elif name in ("process_name", "process_labels") and len(self._labels) < 1 << 16:
                 word = str(args.get("name", args.get("labels", "")))[:200]
                 self._labels[event["pid"]] = f"{self._labels.get(event['pid'], '')} {word}".strip()
@@ -206,6 +207,7 @@ def _times(complete: list[dict[str, Any]], times: tuple[float, ...], lengths: tu
 def _nanoseconds(microseconds: np.ndarray, part: np.ndarray) -> np.ndarray:
     """Exact, where float64 has no room for so many ns."""
     whole = np.floor(microseconds)
+    part = np.where((part >= 0) & (part < 1), part, 0)
     return whole.astype(np.int64) * 1000 \
         + np.rint((microseconds - whole + part) * 1000).astype(np.int64)
 

@@ -119,11 +119,10 @@ def _shapes(args: dict[str, Any]) -> tuple[str, int]:
         return "", -1
     tensors = dims[0] if isinstance(dims[0], list) and dims[0] and isinstance(dims[0][0], list) \
         else [dims[0]]
-    if not all(isinstance(dim, int) for tensor in tensors if isinstance(tensor, list)
-               for dim in tensor):
+    if not all(isinstance(tensor, list) and all(isinstance(dim, int) for dim in tensor)
+               for tensor in tensors):
         return "", -1
-    elements = sum(math.prod(tensor) for tensor in tensors if isinstance(tensor, list) and tensor)
-    return _text(types[0]), elements
+    return _text(types[0]), sum(math.prod(tensor) for tensor in tensors)  # a scalar has no dim
 
 
 def _peer(name: str, args: dict[str, Any]) -> int:
