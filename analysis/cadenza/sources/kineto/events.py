@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import compress
 from operator import itemgetter
 from typing import Any
@@ -30,7 +31,7 @@ CATEGORIES = {
     "memcpy": COPYING, "memset": COPYING, "python_function": _PYTHON,
 }
 COLLECTOR = "<built-in function collect>"  # the one function of Python that is kept
-LATEST = 9e15  # microseconds, of a time; and of a length
+LATEST = 4e15  # microseconds: with what a file adds to its times, ns fit in 64 bits
 MOST = 12_000_000  # events that are kept of a file, of 34 bytes each
 
 _COLUMNS = itemgetter("cat", "name", "pid", "tid", "ts", "dur")
@@ -60,6 +61,13 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.begin)
+
+    @cached_property
+    def said(self) -> np.ndarray:
+        """Of each event, the place of what it says in `parameters`; -1: it says nothing."""
+        place = np.full(len(self), -1, np.int64)
+        place[self.parameters.row] = np.arange(self.parameters.row.size)
+        return place
 
     def of(self, own: np.ndarray) -> Events:
         """Those that `own` holds for, without memory, which says no thread."""
@@ -199,7 +207,7 @@ def _times(complete: list[dict[str, Any]], times: tuple[float, ...], lengths: tu
     begin, length = np.array(times, np.float64), np.array(lengths, np.float64)
     sound = (np.abs(begin) < LATEST) & (length >= 0) & (length < LATEST / 1000)
     part = np.array([event.get("ts_part", 0) for event in complete], np.float64) \
-        if "ts_part" in complete[0] or "ts_part" in complete[-1] else np.zeros(len(complete))
+        if any("ts_part" in event for event in complete) else np.zeros(len(complete))
     return (_nanoseconds(np.where(sound, begin, 0), part),
             np.rint(np.where(sound, length, 0) * 1000).astype(np.int64), sound)
 

@@ -25,7 +25,7 @@ _FORMS = re.compile(r"base|coalesced|tensor|into|[^a-z]")
 def add_gloo(rows: Rows, events: Events, phases: Phases, groups: Groups) -> list[str]:
     """@returns what cannot be told"""
     gloo = np.array([name.startswith(_GLOO) for name in events.names], bool)
-    works = np.flatnonzero((events.kind == RANGE) & gloo[events.name])
+    works = np.flatnonzero((events.kind == RANGE) & gloo[events.name] & (events.said >= 0))
     works = works[np.argsort(events.begin[works], kind="stable")]
     going_on = np.isin(works, events.parameters.row[events.parameters.unfinished == 1])
     cannot = [f"{going_on.sum()} communications had not ended with the record: they are left out"
@@ -61,12 +61,10 @@ def _add_messages(rows: Rows, events: Events, phases: Phases, groups: Groups, wo
     call = enclosing((events.lane[calls], events.begin[calls], events.end[calls]),
                      events.lane[works], events.begin[works])
     call = np.where(call >= 0, calls[call] if calls.size else works, works)
-    told = events.parameters
-    of_row = np.full(len(events), -1, np.int64)
-    of_row[told.row] = np.arange(told.row.size)
     group = np.full(works.size, groups.only())
-    peer = np.array([groups.world_rank(number, rank) for number, rank in
-                     zip(group.tolist(), told.peer[of_row[call]].tolist(), strict=True)], np.int64)
+    members = events.parameters.peer[events.said[call]]  # ranks of the group
+    peer = np.array([groups.world_rank(number, member) for number, member in
+                     zip(group.tolist(), members.tolist(), strict=True)], np.int64)
     texts = Codes()
     stream = [texts[f"gloo {'send' if sends else 'receive'} {rank if rank >= 0 else ''}".strip()]
               for sends, rank in zip((kind == SEND).tolist(), peer.tolist(), strict=True)]
@@ -81,10 +79,8 @@ def _add_messages(rows: Rows, events: Events, phases: Phases, groups: Groups, wo
 def _add(rows: Rows, events: Events, works: np.ndarray, telling: np.ndarray,
          begin: np.ndarray | None = None, **columns: object) -> None:
     """@param telling the events that say how much is moved"""
-    told = events.parameters
-    of_row = np.full(len(events), -1, np.int64)
-    of_row[told.row] = np.arange(told.row.size)
-    at = np.where(told.bytes[of_row[telling]] >= 0, of_row[telling], of_row[works])
+    told, said = events.parameters, events.said
+    at = np.where(told.bytes[said[telling]] >= 0, said[telling], said[works])
     names = [name.removeprefix(_GLOO) for name in events.names]
     rows.add(works.size, begin_ns=events.begin[works] if begin is None else begin,
              end_ns=events.end[works], name=Words(events.name[works], names),
@@ -114,7 +110,7 @@ def _posts(events: Events, works: np.ndarray) -> np.ndarray:
 
 def _calls(events: Events) -> np.ndarray:
     named = np.array([name.startswith(_C10D) for name in events.names], bool)
-    return np.flatnonzero((events.kind == OPERATION) & named[events.name])
+    return np.flatnonzero((events.kind == OPERATION) & named[events.name] & (events.said >= 0))
 
 
 def _groups(events: Events, works: np.ndarray, groups: Groups) -> tuple[np.ndarray, list[str]]:

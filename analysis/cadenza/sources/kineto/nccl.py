@@ -57,14 +57,11 @@ def add_device_communication(rows: Rows, events: Events, phases: Phases, groups:
 def _said(events: Events, kernels: np.ndarray, launched: Launches) -> tuple[np.ndarray, np.ndarray]:
     """Of each kernel, the place of its parameters, and of those of the call that launched it; -1:
     none."""
-    told = events.parameters
-    of_row = np.full(len(events), -1, np.int64)
-    of_row[told.row] = np.arange(told.row.size)
     calls = _calls(events)
     call = enclosing((events.lane[calls], events.begin[calls], events.end[calls]), launched.lane,
                      launched.begin)
-    called = np.where(call >= 0, of_row[calls[call]] if calls.size else -1, -1)
-    own = of_row[kernels]
+    called = np.where(call >= 0, events.said[calls[call]] if calls.size else -1, -1)
+    own = events.said[kernels]
     return np.where(own >= 0, own, called), called
 
 
@@ -82,12 +79,9 @@ def _with_batches(events: Events, kernels: np.ndarray, launched: Launches, said:
     the launch before.
     """
     batch = np.flatnonzero((called < 0) & (launched.lane >= 0) & _moves_messages(events, kernels))
-    told = events.parameters
-    calls = _calls(events)
-    of_row = np.full(len(events), -1, np.int64)
-    of_row[told.row] = np.arange(told.row.size)
+    told, calls = events.parameters, _calls(events)
     texts = np.array([text.lower() in _KINDS for text in told.texts], bool)
-    calls = calls[texts[told.collective[of_row[calls]]]]
+    calls = calls[texts[told.collective[events.said[calls]]]]
     if not batch.size or not calls.size:
         return np.arange(kernels.size), said, called
     places, found = [], []
@@ -99,7 +93,7 @@ def _with_batches(events: Events, kernels: np.ndarray, launched: Launches, said:
         upto = np.searchsorted(events.begin[of_lane], launched.begin[mine])
         since = np.concatenate(([0], upto[:-1])) if upto.size else upto
         for at in np.flatnonzero(np.isin(mine, batch)).tolist():
-            messages = of_row[of_lane[since[at] : upto[at]]]
+            messages = events.said[of_lane[since[at] : upto[at]]]
             places.append(np.full(messages.size, mine[at]))
             found.append(messages)
     place, message = np.concatenate(places), np.concatenate(found)
