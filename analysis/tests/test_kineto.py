@@ -303,6 +303,8 @@ def test_gloo_messages(tmp_path):
     for begin in (100, 110):
         made.host("c10d::send", begin, 5, **said)
         made.host("gloo:send", begin + 4, 30, kind="user_annotation", **sent)
+    assert any("messages of gloo do not say" in sentence for sentence in read(
+        tmp_path / "rank0.json", made.events).cannot)
     found = rows(read(tmp_path / "x.json", k.document(made.events)), neutral.SEND)
     assert found[["begin", "end", "enqueued", "peer", "bytes", "sequence", "stream"]
                  ].values.tolist() == [[104, 134, 100, 1, 128, 0, "gloo send 1"],

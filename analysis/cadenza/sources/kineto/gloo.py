@@ -32,7 +32,11 @@ def add_gloo(rows: Rows, events: Events, phases: Phases, groups: Groups) -> list
               ] if going_on.any() else []
     works = works[~going_on]
     kind = np.array([_MESSAGES.get(name, COLLECTIVE) for name in events.names])[events.name[works]]
-    _add_messages(rows, events, phases, groups, works[kind != COLLECTIVE], kind[kind != COLLECTIVE])
+    messages = kind != COLLECTIVE
+    if messages.any():
+        _add_messages(rows, events, phases, groups, works[messages], kind[messages])
+        if not groups.only():
+            cannot.append("messages of gloo do not say their group: taken for that of all ranks")
     return cannot + _add_collectives(rows, events, phases, groups, works[kind == COLLECTIVE])
 
 
