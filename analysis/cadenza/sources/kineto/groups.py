@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cadenza.sources.kineto.parameters import Parameters
+from cadenza.sources.kineto.parameters import GroupWords, Parameters
 from cadenza.sources.kineto.ranks import Origin
 from cadenza.sources.kineto.rows import Words
 
@@ -46,7 +46,7 @@ class Groups:
                    for name in self._names]
         return {"group": Words(group, self._names), "members": Words(group, members)}
 
-    def _number(self, words) -> int:
+    def _number(self, words: GroupWords) -> int:
         if not words.name:
             return self.only()
         if words.name not in self._origin.groups:
