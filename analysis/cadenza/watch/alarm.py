@@ -35,12 +35,15 @@ class Alarm:
 
 
 def slow_ranks(members: Sequence[int], rows: Sequence[Row], usual: Sequence[np.ndarray],
-               since: int) -> Alarm:
-    """Ranks that compute slowly.
+               unexplained: Sequence[float], since: int) -> Alarm:
+    """Ranks that compute slowly. That costs what the longest computing time is longer by it, and
+    what steps are longer than their longest computing time says: other ranks wait in a pipeline for
+    one that does not compute longest. It is no more than what the ranks lose.
 
     @param members  by index
     @param rows  the steps in which they do, or the last of them
     @param usual  of each what ranks take at the pace of others, as Row.run
+    @param unexplained  of each Usual.unexplained()
     @param since  the first step
     """
     ranks = rows[-1].ranks
@@ -52,14 +55,16 @@ def slow_ranks(members: Sequence[int], rows: Sequence[Row], usual: Sequence[np.n
     phases = tuple(phase for phase, one in zip(PHASES_OF_WORK, slow, strict=True) if one)
     parts = slow[_PHASE_OF]
     excess, costs = {}, []
-    for row, one in zip(rows, usual, strict=True):
-        repaired = row.busy.copy()
-        for rank in members:
-            mine, should = row.run[parts, rank].sum(), one[parts, rank].sum()
-            excess[int(ranks[rank]), row.number] = max(1 - should / mine, 0.0) if mine else 0.0
-            repaired[rank] -= max(mine - should, 0.0)
-        costs.append((row.busy.max() - repaired.max()) / row.seconds)
-    return _made(SLOW, members, phases, rows, float(np.mean(costs)), excess, since)
+    for row, one, waits in zip(rows, usual, unexplained, strict=True):
+        mine, should = row.run[parts].sum(axis=0), one[parts].sum(axis=0)
+        lost = np.zeros(len(ranks))
+        lost[members] = np.maximum(mine - should, 0.0)[members]
+        excess |= {(int(ranks[rank]), row.number): float(lost[rank] / mine[rank])
+                   for rank in members if mine[rank] > 0}
+        longer = row.busy.max() - (row.busy - lost).max()
+        costs.append(np.array([longer, longer + waits, lost.max()]) / row.seconds)
+    least, all_, most = np.mean(costs, axis=0)
+    return _made(SLOW, members, phases, rows, float(np.clip(all_, least, most)), excess, since)
 
 
 def of_series(signal: Signal, members: Sequence[int], rows: Sequence[Row],

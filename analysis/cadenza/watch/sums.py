@@ -13,7 +13,7 @@ from cadenza.causes.repair import BETWEEN
 from cadenza.graph.lanes import WORK
 from cadenza.graph.loads import PHASES_OF_WORK
 from cadenza.graph.pauses import FEWEST, LEAST_NS, SHORT_NS
-from cadenza.read.rank_file import RankFile
+from cadenza.read.rank_file import RankFile, text
 from cadenza.read.schema import MESSAGES, TENSOR_COLLECTIVES
 from cadenza.watch.step import Operation, RankStep, Stop, Sums
 
@@ -45,7 +45,7 @@ class Reader:
     def __init__(self, file: RankFile, operations: list[Operation],
                  known: dict[Operation, int]) -> None:
         self._file, self._operations, self._known = file, operations, known
-        self._device = str(file.info["device"].split(b"\0")[0], "utf-8", "replace")
+        self._device = text(file.info["device"])
         codes = {field: file.codes("/events", field)
                  for field in ("category", "phase", "lane", "flags")}
         self._sends = codes["flags"].bit("sends")

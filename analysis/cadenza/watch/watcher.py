@@ -165,7 +165,8 @@ class Watcher:
         members = list(range(len(rows[-1].ranks))) if signal.of_all else [rank]
         if signal.cause == SLOW:
             usual = [self._usual.expected(row, signal.of_all) for row in rows]
-            return slow_ranks(members, rows, usual, since)
+            waits = [self._usual.unexplained(row) for row in rows]
+            return slow_ranks(members, rows, usual, waits, since)
         much = [float(signal.values(self._usual.levels(row))[0, rank]) for row in rows]
         if signal is self._core:
             costs = [value * row.busy[rank] / row.seconds
