@@ -125,34 +125,24 @@ class NeutralFeed:
     def _step(
         self, trace: neutral.RankTrace, number: int, step: tuple, rows: pd.DataFrame
     ) -> tuple[RankStep, dict[tuple, tuple]]:
-        """@returns the step, and its collectives: seconds and bytes by group and turn"""
-        text = {name: rows[name].astype(object).to_numpy()
-                for name in ("kind", "phase", "name", "group", "members")}
-        phase = np.array([_PHASES.get(one, one) for one in text["phase"]], object)
+        """@returns the step, and its collectives: _moves()"""
+        kind, name = (rows[column].astype(object).to_numpy() for column in ("kind", "name"))
+        phase = np.array([_PHASES.get(one, one) for one in rows["phase"].astype(object)], object)
         took = (rows["end_ns"] - rows["begin_ns"]).to_numpy() / 1e9
         still = rows["still_ns"].clip(lower=0).to_numpy() / 1e9
-        works = np.array([one in _CATEGORIES for one in text["kind"]], bool)
-        works &= np.isin(phase, PHASES_OF_WORK)
+        works = np.isin(kind, list(_CATEGORIES)) & np.isin(phase, PHASES_OF_WORK)
         what = np.array([self._row(self.operations, Operation(
-            phase[i], _CATEGORIES[text["kind"][i]], printable(text["name"][i]), trace.device))
-            for i in np.flatnonzero(works)], np.int64)
-        flops = rows["flops"].to_numpy()
-        copies = text["kind"] == neutral.COPY
-        amount = np.where(copies, rows["bytes"].clip(lower=0).to_numpy(), flops)
+            phase[row], _CATEGORIES[kind[row]], printable(name[row]), trace.device))
+            for row in np.flatnonzero(works)], np.int64)
+        amount = np.where(kind == neutral.COPY, rows["bytes"].clip(lower=0), rows["flops"])
         work = Sums.of(what, took[works], amount[works].astype(float))
         lost = np.bincount(np.searchsorted(work.what, what), still[works], len(work.what))
-        stood = (text["kind"] == neutral.PAUSE) | (works & (still * 1e9 > LEAST_NS))
-        stops = tuple(Stop(trace.rank, phase[i], printable(text["name"][i]),
-                           float(still[i] if works[i] else took[i]), False)
-                      for i in np.flatnonzero(stood))
-        reads = float(took[text["kind"] == neutral.DATA].sum())
-        moves = {
-            (text["group"][i], text["name"][i], int(rows["sequence"].iat[i])):
-            (float(took[i]), float(rows["bytes"].iat[i]), text["members"][i])
-            for i in np.flatnonzero((text["kind"] == neutral.COLLECTIVE)
-                                    & (rows["bytes"] > 0).to_numpy())}
+        stood = np.where(kind == neutral.PAUSE, took, np.where(works, still, 0.0))
+        stops = tuple(Stop(trace.rank, phase[row], printable(name[row]), float(stood[row]), False)
+                      for row in np.flatnonzero(stood * 1e9 > LEAST_NS))
+        reads = float(took[kind == neutral.DATA].sum())
         return RankStep(number, int(step.begin_ns), int(step.end_ns), work, lost, reads, 0.0,
-                        stops), moves
+                        stops), _moves(rows[kind == neutral.COLLECTIVE])
 
     def _row(self, rows: list, one: Operation | Link) -> int:
         """The number of an operation or a link, new ones at the end."""
@@ -214,6 +204,15 @@ class NeutralFeed:
         what, seconds, amount = (np.array(part) for part in zip(*rows, strict=True)) if rows else (
             np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
         return Sums.of(what.astype(np.int64), seconds, amount)
+
+
+def _moves(collectives: pd.DataFrame) -> dict[tuple, tuple[float, float, str]]:
+    """Seconds, bytes and members of a rank's collectives, by group, name and turn."""
+    moved = collectives[collectives["bytes"] > 0]
+    seconds = (moved["end_ns"] - moved["begin_ns"]) / 1e9
+    keys = zip(moved["group"], moved["name"], moved["sequence"], strict=True)
+    return dict(zip(keys, zip(seconds, moved["bytes"], moved["members"], strict=True),
+                    strict=True))
 
 
 class FirstFeed:
