@@ -6,7 +6,7 @@ import pytest
 from watched_runs import Growing
 
 import cadenza
-from cadenza.errors import DataError
+from cadenza.errors import DamagedError, DataError
 from cadenza.graph.loads import operation_loads
 from cadenza.read.rank_tables import Table
 from cadenza.watch import loop
@@ -165,6 +165,30 @@ def test_a_file_that_vanishes_or_is_damaged_is_left_out(harm, tmp_path, caplog):
         steps = feed.poll()
     assert [list(step.ranks) for step in steps] == [[0, 1, 3]] * 2
     assert [watcher.add(step) for step in steps] == [[], []]
+
+
+def test_a_file_that_its_writer_is_at_just_now_is_looked_at_again(tmp_path, monkeypatch, caplog):
+    run = Growing(tmp_path / "run")
+    run.write(3)
+    feed = TraceFeed(run.folder)
+    feed.poll()
+    run.write(4)
+    file = feed._files[1].file
+    read, file.ended = file.read, False
+
+    def half_written(action):
+        raise DamagedError("bad address")
+
+    monkeypatch.setattr(file, "read", half_written)
+    for _ in range(4):
+        assert feed.poll() == [] and not caplog.records
+    monkeypatch.setattr(file, "read", read)
+    assert [list(step.ranks) for step in feed.poll()] == [[0, 1, 2, 3]]
+    run.write(5)
+    monkeypatch.setattr(file, "read", half_written)
+    file.ended = False
+    found = [[step.ranks.tolist() for step in feed.poll()] for _ in range(5)]
+    assert found == [[], [], [], [], [[0, 2, 3]]]
 
 
 def test_without_any_file_there_is_nothing_to_watch(tmp_path):

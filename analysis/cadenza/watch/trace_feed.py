@@ -24,6 +24,7 @@ from cadenza.watch.step import Link, Operation, RankStep, Step
 from cadenza.watch.sums import Ends, Reader
 from cadenza.watch.transfers import Links
 
+_ATTEMPTS = 5  # looks at a file that cannot be read, of a writer that lives
 _AT_ONCE = 64  # steps of a file that are read at once
 _BEHIND = 16  # steps by which a rank that writes no more is behind the others
 _BEFORE = 32  # steps of a run that goes on, from which the watch begins
@@ -47,6 +48,7 @@ class _Growing:
         self.all_read = False
         self.waiting: deque[tuple[RankStep, Ends]] = deque()
         self.last = -1  # number of the last step
+        self.failures = 0  # looks in a row that could not read it
         self.changed = 0.0  # when the file was, in seconds since 1970
 
     def look(self) -> None:
@@ -169,8 +171,13 @@ class TraceFeed:
             if len(one.waiting) < _AT_ONCE:
                 try:
                     one.look()
-                except (DamagedError, OSError) as error:
+                    one.failures = 0
+                except FileNotFoundError as error:
                     self._drop(rank, error)
+                except (DamagedError, OSError) as error:
+                    one.failures += 1  # its writer may be at it just now
+                    if one.file.ended or one.failures >= _ATTEMPTS:
+                        self._drop(rank, error)
         self._find_silent()
         return self._complete()
 
