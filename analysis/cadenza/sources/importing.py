@@ -27,6 +27,7 @@ from cadenza.log import LOG
 from cadenza.processes import LARGE, mapped
 from cadenza.sources import layout as layouts
 from cadenza.sources.align import Clock, clocks
+from cadenza.sources.kernels import unknown as unknown_kernels
 from cadenza.sources.lanes import assembled
 from cadenza.sources.meetings import COLUMNS as MET
 from cadenza.sources.meetings import matched
@@ -34,9 +35,12 @@ from cadenza.sources.neutral import COMMUNICATION, STEP, RankTrace, Source
 from cadenza.sources.known import SOURCES
 from cadenza.sources.windows import same_steps, step_of, windows
 from cadenza.sources.write import RankFacts, write_rank
+from cadenza.words import shortened
 
 _MOST_SAID = 12  # sentences about what files cannot tell
 _WORLD = 1 << 20
+_DEAR = 0.01  # of the time of all rows: a kernel that takes less is not named
+_NAMED, _FEW = 60, 3  # letters of a kernel's name, and kernels that are named
 
 
 @dataclass
@@ -155,6 +159,14 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     steps = events.loc[(kind == STEP).to_numpy(), ["step", "begin_ns", "end_ns", "lengths"]]
     rows = events.loc[kind.isin(COMMUNICATION).to_numpy(), MET]
     rest = events[~kind.isin((STEP, *COMMUNICATION)).to_numpy()]
+    unknown = unknown_kernels(events)
+    whole = (rest["end_ns"] - rest["begin_ns"]).sum()
+    unknown = unknown[unknown > _DEAR * whole]
+    if len(unknown):
+        some = ", ".join(shortened(printable(str(name)), _NAMED) for name in unknown.index[:_FEW])
+        one.cannot.append(f"Kernels of no class that is known are taken for other: {some}.")
+    if not events["phase"].isin(("forward", "backward")).any():
+        one.cannot.append("All computation but the optimizer's is called forward.")
     began = np.where(rest["enqueued_ns"] > 0, rest["enqueued_ns"], rest["begin_ns"])
     file = aside / f"{secrets.token_hex(8)}.pickle"
     with file.open("xb") as out:

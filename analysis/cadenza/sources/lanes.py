@@ -45,6 +45,9 @@ def assembled(
     @param whole     whether all that the rank did is recorded: else nothing tells of a gap
     """
     begin, end = window
+    if not events["phase"].isin(("forward", "backward")).any():
+        phase = events["phase"].astype(object)
+        events = events.assign(phase=phase.where(phase != "other", "forward"))
     computed = _computed(events)
     communication = _communication(events, flow, of_group)
     lane = _clipped(computed, begin, end)
@@ -62,7 +65,7 @@ def _computed(events: pd.DataFrame) -> pd.DataFrame:
     kind = events["kind"].astype(object)
     rows = events[kind.isin(COMPUTATION).to_numpy()]
     stream = rows["stream"].astype(object)
-    device = (stream != HOST).to_numpy()
+    device = _on_device(rows)
     if device.any():  # what a process computes beside a device is its launching
         rows, stream = rows[device], stream[device]
     took = (rows["end_ns"] - rows["begin_ns"]).where(rows["kind"].astype(object) != COPY, 0)
@@ -83,13 +86,20 @@ def _computed(events: pd.DataFrame) -> pd.DataFrame:
     return made.sort_values("begin_ns", kind="stable", ignore_index=True)
 
 
+def _on_device(events: pd.DataFrame) -> np.ndarray:
+    """Whether rows are of a queue of a device: threads of the process are "host", "host ..."."""
+    streams = events["stream"].astype(object).to_numpy()
+    known = {one: not str(one).startswith(HOST) for one in pd.unique(streams)}
+    return np.array([known[one] for one in streams], bool)
+
+
 def _copies(events: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
     """Copies of queues beside the main one, which hold nothing up by themselves."""
     kind, stream = events["kind"].astype(object), events["stream"].astype(object)
-    computes = kind.isin(COMPUTATION) & (kind != COPY) & (stream != HOST)
+    computes = kind.isin(COMPUTATION) & (kind != COPY) & _on_device(events)
     took = (events["end_ns"] - events["begin_ns"])[computes]
     sums = took.groupby(stream[computes]).sum()
-    side = (kind == COPY) & (stream != HOST) & (stream != (sums.idxmax() if len(sums) else ""))
+    side = (kind == COPY) & _on_device(events) & (stream != (sums.idxmax() if len(sums) else ""))
     rows = events[side.to_numpy()]
     made = _made(rows, np.arange(len(rows)), rows[["begin_ns", "end_ns"]].to_numpy(np.int64),
                  "communication")
@@ -142,7 +152,7 @@ def _arrivals(events: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
     begin, end = (rows[name].to_numpy(np.int64) for name in ("begin_ns", "end_ns"))
     asked = rows["enqueued_ns"].to_numpy(np.int64)
     kind = events["kind"].astype(object)
-    computed = events[(kind.isin(COMPUTATION) & (events["stream"].astype(object) != HOST)
+    computed = events[(kind.isin(COMPUTATION) & _on_device(events)
                        & (events["enqueued_ns"] > 0)).to_numpy()]
     if computed.empty:
         return np.where(asked > 0, np.minimum(asked, begin), begin)
@@ -161,7 +171,8 @@ def _arrivals(events: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
 def _on_host(events: pd.DataFrame) -> pd.DataFrame:
     """What the process did besides computing: kind, phase, name, begin_ns, end_ns."""
     kind = events["kind"].astype(object)
-    rows = events[kind.isin((DATA, CHECKPOINT, PAUSE, SYNCHRONIZE)).to_numpy()]
+    main = (events["stream"].astype(object) == HOST) | (kind == SYNCHRONIZE)
+    rows = events[(kind.isin((DATA, CHECKPOINT, PAUSE, SYNCHRONIZE)) & main).to_numpy()]
     made = rows[["begin_ns", "end_ns"]].copy()
     for name in ("kind", "phase", "name"):
         made[name] = rows[name].astype(object)

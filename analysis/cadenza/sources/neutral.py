@@ -23,7 +23,8 @@ DATA, CHECKPOINT, PAUSE = ON_HOST = ("data", "checkpoint", "pause")  # what the 
 SYNCHRONIZE = "synchronize"  # the process waits until a device, or a communication, is done
 KINDS = (STEP, *COMPUTATION, *COMMUNICATION, *ON_HOST, SYNCHRONIZE)
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
-HOST = "host"  # the stream of what a processor does; any other text is a queue of a device
+HOST = "host"  # the stream of the process's main thread, "host ..." that of others; any other text
+# is a queue of a device
 
 # name: (type, default). Times are of the rank's own clock.
 COLUMNS: dict[str, tuple[str, object]] = {

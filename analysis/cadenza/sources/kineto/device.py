@@ -12,6 +12,7 @@ from cadenza.sources.kernels import COMMUNICATION, class_of
 from cadenza.sources.kineto.events import COPYING, KERNEL, LAUNCH, Events
 from cadenza.sources.kineto.labels import Labels
 from cadenza.sources.kineto.phases import BACKWARD, FORWARD, NO_PHASE, OPTIMIZER, Phases
+from cadenza.sources.kineto.products import within
 from cadenza.sources.kineto.rows import Rows, Words
 
 
@@ -56,6 +57,20 @@ def _phases_of_names(events: Events) -> np.ndarray:
                      for name in map(str.lower, events.names)], np.int8)
 
 
+def _flops(events: Events, rows: np.ndarray, launched: Launches) -> np.ndarray:
+    """Of a matrix product for the longest kernel that it launched; 0 for all others."""
+    products, flops = events.products
+    found = np.zeros(rows.size)
+    which = within(events.lane[products], events.begin[products], events.end[products],
+                   launched.lane, launched.begin)
+    took = events.end[rows] - events.begin[rows]
+    mine = np.flatnonzero(which >= 0)
+    order = mine[np.lexsort((-took[mine], which[mine]))]
+    first = order[np.append(True, np.diff(which[order]) > 0)] if order.size else order
+    found[first] = flops[which[first]]
+    return found
+
+
 def stream_words(events: Events, rows: np.ndarray) -> Words:
     """Streams by their numbers, and by device where the rank has several."""
     lanes = events.lane[rows]
@@ -87,4 +102,5 @@ def add_computation(rows: Rows, events: Events, phases: Phases, labels: Labels) 
              kind=Words(kind, list(neutral.KINDS)), phase=Words(phase, list(neutral.PHASES)),
              name=Words(events.name[places], events.names), stream=stream_words(events, places),
              bytes=amount[places], enqueued_ns=launched.begin,
+             flops=_flops(events, places, launched),
              **labels.at(launched.lane, launched.begin))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from cadenza.sources.kernels import COMMUNICATION, class_of
+from cadenza.sources.kineto.products import FACTORS, flops_of
 from cadenza.sources.kineto.parameters import ParameterRecorder, Parameters
 from cadenza.sources.kineto.texts import Codes
 
@@ -38,6 +39,7 @@ _COLUMNS = itemgetter("cat", "name", "pid", "tid", "ts", "dur")
 _PHASE, _ARGUMENTS = itemgetter("ph"), itemgetter("args")
 _OTHERS, _NUMBERS = frozenset("iM"), frozenset((int, float))
 _NONE: dict[str, Any] = {}
+_OF_COMMUNICATION, _OF_PRODUCT = 1, 2
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Events:
     names: list[str]
     lanes: list[tuple[Any, Any]]  # process and thread, or device and stream, as the file has them
     copied: tuple[np.ndarray, np.ndarray]  # rows of copies, and their bytes
+    products: tuple[np.ndarray, np.ndarray]  # rows of matrix products, and their FLOPs
     parameters: Parameters
     memory: np.ndarray  # of shape (n, 3): ns, bytes that are allocated, 1 on a device and 0 if not
     labels: dict[Any, str]  # words by process
@@ -72,11 +75,12 @@ class Events:
     def of(self, own: np.ndarray) -> Events:
         """Those that `own` holds for, without memory, which says no thread."""
         row = np.cumsum(own) - 1
-        copied = own[self.copied[0]]
+        copied, product = own[self.copied[0]], own[self.products[0]]
         return replace(
             self, begin=self.begin[own], end=self.end[own], kind=self.kind[own],
             name=self.name[own], lane=self.lane[own], link=self.link[own],
             copied=(row[self.copied[0][copied]], self.copied[1][copied]),
+            products=(row[self.products[0][product]], self.products[1][product]),
             parameters=self.parameters.of(own, row), memory=self.memory[:0])
 
 
@@ -86,9 +90,10 @@ class Recorder:
     def __init__(self) -> None:
         self._names, self._lanes = Codes(), Codes((None, None))
         self._kinds = _Kinds()
-        self._tells = np.zeros(0, bool)  # by name
+        self._tells = np.zeros(0, np.int8)  # by name: of communication, of a product
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._copied: list[tuple[int, int]] = []
+        self._products: list[tuple[int, int]] = []
         self._memory: list[tuple[float, float, int, int]] = []
         self._parameters = ParameterRecorder()
         self._labels: dict[Any, str] = {}
@@ -139,16 +144,24 @@ class Recorder:
             amount = args[at].get("bytes", -1)
             if type(amount) is int and 0 <= amount < 1 << 60:
                 self._copied.append((self.count + at, amount))
-        telling = np.fromiter(map(self._telling, range(len(self._tells), len(self._names))), bool)
+        new = range(len(self._tells), len(self._names))
+        telling = np.fromiter(map(self._telling, new), np.int8)
         self._tells = np.concatenate((self._tells, telling))
-        for at in np.flatnonzero(self._tells[name] & (kind != LAUNCH)).tolist():
+        tells = self._tells[name]
+        for at in np.flatnonzero((tells == _OF_COMMUNICATION) & (kind != LAUNCH)).tolist():
             self._parameters.add(self.count + at, self._names.thing(int(name[at])), args[at])
+        for at in np.flatnonzero((tells == _OF_PRODUCT) & (kind == OPERATION)).tolist():
+            flops = flops_of(self._names.thing(int(name[at])), args[at])
+            if flops:
+                self._products.append((self.count + at, flops))
 
-    def _telling(self, number: int) -> bool:
-        """Whether events of this name may say something about communication."""
+    def _telling(self, number: int) -> int:
+        """What events of this name may say something about."""
         name = self._names.thing(number)
-        return name == "record_param_comms" or name.startswith(("c10d::", "gloo:")) \
-            or class_of(name) == COMMUNICATION
+        if name in FACTORS:
+            return _OF_PRODUCT
+        return _OF_COMMUNICATION if name == "record_param_comms" \
+            or name.startswith(("c10d::", "gloo:")) or class_of(name) == COMMUNICATION else 0
 
     def _take_others(self, events: list[dict[str, Any]]) -> None:
         for event in events:
@@ -168,13 +181,14 @@ class Recorder:
         self._parts = []
         columns[0] += base
         columns[1] += base
-        copied = np.array(self._copied, np.int64).reshape(-1, 2).T
+        copied, products = (np.array(rows, np.int64).reshape(-1, 2).T
+                            for rows in (self._copied, self._products))
         memory = np.array(self._memory, np.float64).reshape(-1, 4)
         memory = memory[np.isfinite(memory).all(axis=1) & (np.abs(memory[:, 0]) < LATEST)
                         & (np.abs(memory[:, 2]) < 1 << 60)]
         moments = _nanoseconds(memory[:, 0], memory[:, 1]) + base
         return Events(*columns, self._names.things(), self._lanes.things(), (copied[0], copied[1]),
-                      self._parameters.finish(),
+                      (products[0], products[1]), self._parameters.finish(),
                       np.column_stack((moments, memory[:, 2:].astype(np.int64))), self._labels,
                       list(self._told()))
 

@@ -12,6 +12,7 @@ from cadenza.sources import neutral
 from cadenza.sources.kineto.events import LAUNCH, OPERATION, RANGE, Events
 from cadenza.sources.kineto.labels import Labels
 from cadenza.sources.kineto.phases import OPTIMIZER, Phases
+from cadenza.sources.kineto.products import within
 from cadenza.sources.kineto.rows import Rows, Words
 from cadenza.sources.kineto.spans import Spans, nesting, outermost
 
@@ -58,7 +59,14 @@ def add_computation(rows: Rows, events: Events, phases: Phases, labels: Labels, 
     rows.add(places.size, begin_ns=begin, end_ns=end, kind=Words(kind, list(neutral.KINDS)),
              phase=Words(phase, list(neutral.PHASES)),
              name=Words(events.name[places], events.names), stream=_streams(events, places, main),
-             **labels.at(lane, begin))
+             flops=_flops(events, lane, begin, end), **labels.at(lane, begin))
+
+
+def _flops(events: Events, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Of the matrix products in each of these operations."""
+    products, flops = events.products
+    inside = within(lane, begin, end, events.lane[products], events.begin[products])
+    return np.bincount(inside[inside >= 0], flops[inside >= 0], len(lane))
 
 
 def add_host(rows: Rows, events: Events, main: int) -> None:
