@@ -52,8 +52,8 @@ def kind_and_name(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
     text = ranks_of(one.members)
     if len(members) == 1:
         mine = ranks.set_index("rank").loc[one.members[0]]
-        place = filter(None, (mine["host"], gpu(mine["device"], mine["local_rank"])))
-        return "rank", f"rank {one.members[0]} ({', '.join(place)})"
+        place = ", ".join(filter(None, (mine["host"], gpu(mine["device"], mine["local_rank"]))))
+        return "rank", f"rank {one.members[0]}" + (f" ({place})" if place else "")
     if members == set(ranks["rank"]):
         return "all", "all ranks"
     if node:

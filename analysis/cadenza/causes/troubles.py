@@ -236,7 +236,10 @@ def _of_gaps(
 
 
 def _all_of_host(facts: Facts) -> Iterable[Trouble]:
-    """What all ranks have nothing to run for: the run is bound by its processes."""
+    """What all devices have nothing to run for: the run is bound by its processes. Of a program on
+    processors alone these are the processes themselves."""
+    if on_shared_cores(facts).any():
+        return
     seconds = _by_rank_and_step(facts, facts.gaps, "seconds")
     common = seconds.min(axis=0)
     active = common > _HOST_BOUND * facts.step_seconds.to_numpy()

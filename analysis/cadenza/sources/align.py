@@ -146,6 +146,8 @@ def _delays(rows: pd.DataFrame, meeting: np.ndarray) -> pd.DataFrame:
     found = []
     for (one, other), there in least.items():
         if (other, one) in least.index:
-            back = int(least[(other, one)])
-            found.append((one, other, (back - int(there)) // 2, abs(back + int(there)) / 2))
+            there, back = int(there), int(least[(other, one)])
+            # Where no message is early as it is, messages tell nothing against the clocks.
+            agree = there >= 0 and back >= 0
+            found.append((one, other, 0 if agree else (back - there) // 2, abs(back + there) / 2))
     return pd.DataFrame(found, columns=["one", "other", "offset", "error"])

@@ -18,7 +18,7 @@ import numpy as np
 
 from cadenza.sources.kernels import COMMUNICATION, class_of
 from cadenza.sources.kineto.products import FACTORS, flops_of
-from cadenza.sources.kineto.parameters import ParameterRecorder, Parameters
+from cadenza.sources.kineto.parameters import ParameterRecorder, Parameters, input_bytes
 from cadenza.sources.kineto.texts import Codes
 
 # What an event is, by its category in lower case; those that are not listed are not kept.
@@ -57,6 +57,8 @@ class Events:
     lanes: list[tuple[Any, Any]]  # process and thread, or device and stream, as the file has them
     copied: tuple[np.ndarray, np.ndarray]  # rows of copies, and their bytes
     products: tuple[np.ndarray, np.ndarray]  # rows of matrix products, and their FLOPs
+    # Rows of operations and the bytes of their inputs, where nothing is launched on a device.
+    inputs: tuple[np.ndarray, np.ndarray]
     parameters: Parameters
     memory: np.ndarray  # of shape (n, 3): ns, bytes that are allocated, 1 on a device and 0 if not
     labels: dict[Any, str]  # words by process
@@ -75,12 +77,14 @@ class Events:
     def of(self, own: np.ndarray) -> Events:
         """Those that `own` holds for, without memory, which says no thread."""
         row = np.cumsum(own) - 1
-        copied, product = own[self.copied[0]], own[self.products[0]]
+        copied, product, taken = (own[rows[0]]
+                                  for rows in (self.copied, self.products, self.inputs))
         return replace(
             self, begin=self.begin[own], end=self.end[own], kind=self.kind[own],
             name=self.name[own], lane=self.lane[own], link=self.link[own],
             copied=(row[self.copied[0][copied]], self.copied[1][copied]),
             products=(row[self.products[0][product]], self.products[1][product]),
+            inputs=(row[self.inputs[0][taken]], self.inputs[1][taken]),
             parameters=self.parameters.of(own, row), memory=self.memory[:0])
 
 
@@ -94,6 +98,8 @@ class Recorder:
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._copied: list[tuple[int, int]] = []
         self._products: list[tuple[int, int]] = []
+        self._inputs: list[tuple[int, int]] = []
+        self._launched = False
         self._memory: list[tuple[float, float, int, int]] = []
         self._parameters = ParameterRecorder()
         self._labels: dict[Any, str] = {}
@@ -154,6 +160,10 @@ class Recorder:
             flops = flops_of(self._names.thing(int(name[at])), args[at])
             if flops:
                 self._products.append((self.count + at, flops))
+        self._launched |= bool((kind >= LAUNCH).any())
+        if not self._launched:  # else kernels compute, and reading so much more takes time
+            self._inputs += [(self.count + at, input_bytes(args[at]))
+                             for at in np.flatnonzero(kind == OPERATION).tolist()]
 
     def _telling(self, number: int) -> int:
         """What events of this name may say something about."""
@@ -181,14 +191,14 @@ class Recorder:
         self._parts = []
         columns[0] += base
         columns[1] += base
-        copied, products = (np.array(rows, np.int64).reshape(-1, 2).T
-                            for rows in (self._copied, self._products))
+        copied, products, inputs = (np.array(rows, np.int64).reshape(-1, 2).T
+                                    for rows in (self._copied, self._products, self._inputs))
         memory = np.array(self._memory, np.float64).reshape(-1, 4)
         memory = memory[np.isfinite(memory).all(axis=1) & (np.abs(memory[:, 0]) < LATEST)
                         & (np.abs(memory[:, 2]) < 1 << 60)]
         moments = _nanoseconds(memory[:, 0], memory[:, 1]) + base
         return Events(*columns, self._names.things(), self._lanes.things(), (copied[0], copied[1]),
-                      (products[0], products[1]), self._parameters.finish(),
+                      (products[0], products[1]), (inputs[0], inputs[1]), self._parameters.finish(),
                       np.column_stack((moments, memory[:, 2:].astype(np.int64))), self._labels,
                       list(self._told()))
 

@@ -125,6 +125,20 @@ def _shapes(args: dict[str, Any]) -> tuple[str, int]:
     return _text(types[0]), sum(math.prod(tensor) for tensor in tensors)  # a scalar has no dim
 
 
+def input_bytes(args: dict[str, Any]) -> int:
+    """Of all tensors that an operation takes; -1: not told."""
+    dims, types = args.get("Input Dims"), args.get("Input type")
+    if not (isinstance(dims, list) and isinstance(types, list) and len(dims) == len(types)):
+        return -1
+    found = 0
+    for shape, kind in zip(dims, types, strict=True):
+        size = SIZES.get(_text(kind).rpartition("::")[2].lower(), 0)
+        if size and isinstance(shape, list) and all(type(dim) is int and 0 <= dim < 1 << 40
+                                                    for dim in shape):
+            found += math.prod(shape) * size
+    return found if 0 < found < 1 << 56 else -1
+
+
 def _peer(name: str, args: dict[str, Any]) -> int:
     """Of c10d::send(tensors, group, rank, tag) and c10d::recv_ likewise."""
     inputs = args.get("Concrete Inputs")

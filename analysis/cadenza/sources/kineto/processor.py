@@ -59,7 +59,8 @@ def add_computation(rows: Rows, events: Events, phases: Phases, labels: Labels, 
     rows.add(places.size, begin_ns=begin, end_ns=end, kind=Words(kind, list(neutral.KINDS)),
              phase=Words(phase, list(neutral.PHASES)),
              name=Words(events.name[places], events.names), stream=_streams(events, places, main),
-             flops=_flops(events, lane, begin, end), **labels.at(lane, begin))
+             flops=_flops(events, lane, begin, end), bytes=_inputs(events)[places],
+             **labels.at(lane, begin))
 
 
 def _flops(events: Events, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -67,6 +68,13 @@ def _flops(events: Events, lane: np.ndarray, begin: np.ndarray, end: np.ndarray)
     products, flops = events.products
     inside = within(lane, begin, end, events.lane[products], events.begin[products])
     return np.bincount(inside[inside >= 0], flops[inside >= 0], len(lane))
+
+
+def _inputs(events: Events) -> np.ndarray:
+    """Bytes of the tensors that each event takes; -1: not known."""
+    found = np.full(len(events), -1, np.int64)
+    found[events.inputs[0]] = events.inputs[1]
+    return found
 
 
 def add_host(rows: Rows, events: Events, main: int) -> None:
