@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of PyTorch's profiler: how fast a large file is read, and with how much memory."""
+"""Traces of PyTorch's profiler: time and memory of reading a large file, or a run of many ranks."""
 
 import json
+import os
 import re
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,6 +40,8 @@ def parse():
     parser = options.parser("kineto", __doc__)
     parser.add_argument("--megabytes", type=int, default=500, help="of the file, uncompressed")
     parser.add_argument("--file", type=Path, help="a trace that is there already")
+    parser.add_argument("--ranks", type=int, default=1,
+                        help="more than 1: that many files, imported, and the report")
     return parser.parse_args()
 
 
@@ -66,12 +70,14 @@ def a_step():
     return made.events
 
 
-def write(path, megabytes):
+def write(path, megabytes, rank=0):
     """One step again and again, later each time."""
     text = ",\n  ".join(json.dumps(event) for event in a_step())
-    numbers = re.compile(r'("ts": |"correlation": |ProfilerStep#)(\d+)')
-    later = {'"ts": ': STEP, '"correlation": ': KERNELS, "ProfilerStep#": 1}
-    head, tail = json.dumps(kineto_files.document([])).split("[], \"traceName\"")
+    numbers = re.compile(r'("ts": |"correlation": |ProfilerStep#|"Seq": )(\d+)')
+    later = {'"ts": ': STEP, '"correlation": ': KERNELS, "ProfilerStep#": 1, '"Seq": ': KERNELS}
+    document = kineto_files.document([])
+    document["distributedInfo"] |= {"rank": rank, "world_size": 64}
+    head, tail = json.dumps(document).split("[], \"traceName\"")
     with path.open("w", encoding="utf-8") as file:
         file.write(f"{head}[\n  ")
         number = 0
@@ -82,8 +88,57 @@ def write(path, megabytes):
         file.write(f'\n], "traceName"{tail}')
 
 
+def of_run(folder, ranks, megabytes):
+    """What a user waits for: the import of all ranks, and the report."""
+    write(folder / "rank0_trace.json", megabytes)
+    head, _, rest = (folder / "rank0_trace.json").read_text().partition('"rank": 0')
+    for rank in range(1, ranks):
+        (folder / f"rank{rank}_trace.json").write_text(f'{head}"rank": {rank}{rest}')
+    rows = []
+    for words in (("import", str(folder), "--output", str(folder / "run")),
+                  ("report", str(folder / "run"))):
+        begin = time.monotonic()
+        command = [sys.executable, "-m", "cadenza.cli", *words]
+        running = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ANALYSIS)})
+        most = 0.0
+        while running.poll() is None:
+            most = max(most, sum(map(own_megabytes, family(running.pid))))
+            time.sleep(0.1)
+        assert running.returncode == 0, words
+        rows.append([words[0], f"{time.monotonic() - begin:.1f}", f"{most:.0f}"])
+    total = sum(file.stat().st_size for file in folder.glob("*.json")) / 1e9
+    print(f"{ranks} files, {total:.2f} GB")
+    tables.show(*tables.head(["", "wall s", "most MB of all processes"]),
+                *(tables.row(row) for row in rows))
+
+
+def family(pid):
+    """The process and its children."""
+    found = [pid]
+    for one in found:
+        try:
+            text = Path(f"/proc/{one}/task/{one}/children").read_text()
+        except OSError:
+            continue
+        found += [int(child) for child in text.split()]
+    return found
+
+
+def own_megabytes(pid):
+    """Of a process, what it shares divided by those that share it."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0.0
+    return int(re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE)[1]) / 1024
+
+
 def main():
     chosen = parse()
+    if chosen.ranks > 1:
+        with tempfile.TemporaryDirectory() as folder:
+            of_run(Path(folder), chosen.ranks, chosen.megabytes)
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = chosen.file or Path(folder) / "rank0_trace.json"
         if not chosen.file:

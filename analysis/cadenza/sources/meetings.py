@@ -38,8 +38,12 @@ def matched(rows: pd.DataFrame, step: np.ndarray) -> np.ndarray:
     order = np.argsort(began, kind="stable")
     turn = np.empty(len(rows), np.int64)
     turn[order] = mine.iloc[order].groupby(list(mine)).cumcount().to_numpy()
-    number = place.assign(number=np.where(numbered, known, turn)).groupby(
-        [*place, "number"], sort=False).ngroup().to_numpy()
+    place = place.assign(number=np.where(numbered, known, turn))
+    # A rank that has a number twice counts again from some point on.
+    again = place.assign(rank=rank, kind=mine["kind"]).iloc[order].groupby(
+        [*place, "rank", "kind"], sort=False).cumcount()
+    place["again"] = again.sort_index().to_numpy()
+    number = place.groupby(list(place), sort=False).ngroup().to_numpy()
     ranks = pd.Series(rank).groupby(number).transform("nunique").to_numpy()
     complete = np.where(collective, ranks > 1, (ranks == 2) & (peer >= 0))
     return np.where(complete, number, -1)
