@@ -17,6 +17,7 @@ from cadenza.graph.loads import PHASES_OF_WORK
 
 _FAST = 0.2  # share of ranks and steps that must be alike to be what is usual
 _ALIKE = 0.04  # logarithm of time over usual time: ranks and steps within it are alike
+_BELOW = 0.25  # share of ranks and steps that may be faster than what is usual
 _LEAST_NOISE = 0.003
 _TWO_MODES = 10.0  # times the spread of the lower half, that of all
 _MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
@@ -128,14 +129,23 @@ def _fair(
 
 
 def lowest_mode(level: np.ndarray) -> np.ndarray:
-    """Which values belong to the lowest group that has a fifth of all within _ALIKE; NaN do not."""
+    """Which values belong to the lowest group that has a fifth of all within _ALIKE; NaN do not.
+
+    Where many lie below it, these are no exceptions but vary among themselves: they are alike within
+    twice as much, or four times, ...
+    """
     known = np.sort(level[np.isfinite(level)])
     if not len(known):
         return np.zeros(len(level), bool)
-    within = np.searchsorted(known, known + _ALIKE, side="right") - np.arange(len(known))
-    first = int(np.argmax(within >= max(1.0, _FAST * len(known))))
+    alike = _ALIKE
+    while True:
+        within = np.searchsorted(known, known + alike, side="right") - np.arange(len(known))
+        first = int(np.argmax(within >= max(1.0, _FAST * len(known))))
+        if first <= _BELOW * len(known):
+            break
+        alike *= 2
     middle = np.median(known[first : first + within[first]])
-    return np.abs(level - middle) <= _ALIKE
+    return np.abs(level - middle) <= alike
 
 
 def log_ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -138,8 +138,10 @@ def _delays(rows: pd.DataFrame, meeting: np.ndarray) -> pd.DataFrame:
     """Of pairs of ranks that sent each other messages in both directions: one, other (ranks),
     offset (to be added to the other's times), error, in ns."""
     sends = (rows["kind"] == SEND).to_numpy()
+    asked = np.where(rows["enqueued_ns"] > 0, rows["enqueued_ns"], rows["begin_ns"])
+    sent = np.minimum(rows["begin_ns"].to_numpy(np.int64), asked)
     part = pd.DataFrame({"rank": rows["rank"].to_numpy(), "meeting": meeting,
-                         "time": np.where(sends, rows["begin_ns"], rows["end_ns"])})
+                         "time": np.where(sends, sent, rows["end_ns"])})
     both = part[sends].merge(part[~sends], on="meeting", suffixes=("_sent", "_received"))
     both["delay"] = both["time_received"] - both["time_sent"]  # less the receiver's offset
     least = both.groupby(["rank_sent", "rank_received"])["delay"].min()

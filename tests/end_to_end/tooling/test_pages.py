@@ -90,6 +90,8 @@ def test_what_a_page_says_to_run_runs(name, checkout, tmp_path, request):
         shutil.copytree(request.getfixturevalue("quickstart"), root / "runs/quickstart")
     if "my-model" in page.script():
         own_model.make(root, (harness.ROOT / "docs/data.md").read_text().split("\n\n"))
+    if "import traces" in page.script():
+        shutil.copytree(harness.ROOT / "analysis/tests/data/kineto", root / "traces")
     result = run_page(page, root)
     assert result.code == 0, f"{name}: {result.err[-3000:]}\n{result.out[-1000:]}"
     assert_marked_could_run(page, root)
