@@ -24,21 +24,6 @@ void add_keys_without_columns(const KeyRows<Real>& buffer, Range keys, const Spa
   }
 }
 
-/// Returns the tokens of `keys` that are columns of a pattern.
-template <typename Real>
-std::vector<std::int64_t> column_tokens(const KeyRows<Real>& buffer, Range keys,
-                                        const SparsePattern& pattern) {
-  std::vector<std::int64_t> tokens;
-  if (keys.empty()) return tokens;
-  const Range text = position_range(buffer, keys);
-  auto column = std::ranges::lower_bound(pattern.columns(), text.begin);
-  for (; column != pattern.columns().end() && *column < text.end; ++column) {
-    const Range found = tokens_in(buffer, keys, {*column, *column + 1});
-    if (!found.empty()) tokens.push_back(found.begin);
-  }
-  return tokens;
-}
-
 /// Returns the rows of one head at ascending `tokens`: in place if they are contiguous, otherwise
 /// copied to `room`, [tokens, dim] of Real.
 template <typename Real>

@@ -121,21 +121,33 @@ CADENZA_DEVICE void add_query_gradient(const Thread& thread, const Problem& prob
   }
 }
 
-/// Adds dK and dV of a unit of keys: columns of head_dim kDim from `column` on.
-template <int kDim, int kTiles, typename Thread>
-CADENZA_DEVICE void add_key_gradients(const Thread& thread, const Problem& problem,
-                                      const Unit& unit, int row, int column,
-                                      const float (&dk)[kTiles][4], const float (&dv)[kTiles][4]) {
+/// Where dK and dV of a unit of keys go.
+struct KeyGradientRows {
+  HeadRows<float> dk;
+  HeadRows<float> dv;
+  std::int64_t rows = 0;
+};
+
+/// Returns the rows of the unit's keys.
+template <int kDim>
+CADENZA_DEVICE KeyGradientRows key_gradient_rows(const Problem& problem, const Unit& unit) {
   const Keys& buffer = problem.keys[unit.buffer];
-  const auto to_dk = head_rows<kDim>(buffer.dk, buffer, unit.begin, unit.kv_head);
-  const auto to_dv = head_rows<kDim>(buffer.dv, buffer, unit.begin, unit.kv_head);
+  return {head_rows<kDim>(buffer.dk, buffer, unit.begin, unit.kv_head),
+          head_rows<kDim>(buffer.dv, buffer, unit.begin, unit.kv_head), unit.end - unit.begin};
+}
+
+/// Adds dK and dV of a unit of keys: columns of head_dim from `column` on.
+template <int kTiles, typename Thread>
+CADENZA_DEVICE void add_key_gradients(const Thread& thread, const Problem& problem,
+                                      const KeyGradientRows& to, int row, int column,
+                                      const float (&dk)[kTiles][4], const float (&dv)[kTiles][4]) {
   column += sum_column(thread.index());
   CADENZA_UNROLL
   for (int half = 0; half < 2; ++half, row += 8) {
-    if (row >= unit.end - unit.begin) continue;
-    add_to_row<kTiles>(to_dk.data + row * to_dk.stride + column,
+    if (row >= to.rows) continue;
+    add_to_row<kTiles>(to.dk.data + row * to.dk.stride + column,
                        [&](int tile, int i) { return dk[tile][2 * half + i] * problem.scale; });
-    add_to_row<kTiles>(to_dv.data + row * to_dv.stride + column,
+    add_to_row<kTiles>(to.dv.data + row * to.dv.stride + column,
                        [&](int tile, int i) { return dv[tile][2 * half + i]; });
   }
 }

@@ -84,7 +84,7 @@ CADENZA_DEVICE void apply_mask(const Thread& thread, const Seen& seen, float val
                                float (&sums)[kTiles][4]) {
   CADENZA_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const SeenColumns of_row = seen(half);
+    const auto of_row = seen(half);
     CADENZA_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       CADENZA_UNROLL

@@ -78,6 +78,7 @@ struct Entry {
   int queries = 0;                   ///< indices of buffers
   int keys = 0;
   int rotation = 0;
+  int pattern = 0;  ///< sparse calls: its pattern of query head 0; those of other heads follow
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 

@@ -198,8 +198,8 @@ void dense_pass(Pass pass, const AttentionShape& shape,
   }
 }
 
-/// Runs documents without a pattern as usual; the others by kernels that support patterns, or split
-/// into dense tasks.
+/// Runs documents without a pattern as usual; the others by kernels that support patterns (on a
+/// device `mma`, whichever kernel is chosen), or split into dense tasks.
 template <typename Real>
 void sparse_pass(Pass pass, const AttentionShape& shape,
                  const RotaryTable<Accumulator<Real>>& rotary, const TaskList<Real>& list) {
@@ -215,7 +215,11 @@ void sparse_pass(Pass pass, const AttentionShape& shape,
           *tuned->table, shape, rotary, split.sparse);
     }
   }
-  dense_pass(pass, shape, rotary, expanded(split.sparse));
+  if constexpr (kMma<Real>) {
+    static_cast<void>(device_kernel(shape, list.kernel));  // refuses what it refuses of dense tasks
+    return mma::sparse_attention(pass, shape, rotary, split.sparse);
+  }
+  if constexpr (kPortable<Real>) dense_pass(pass, shape, rotary, expanded(split.sparse));
 }
 
 template <typename Real>

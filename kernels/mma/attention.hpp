@@ -20,4 +20,8 @@ inline bool fits(const AttentionShape& shape) {
 void attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
                const TaskList<bfloat16>& list);
 
+/// The same for tasks of documents that all have a pattern.
+void sparse_attention(Pass pass, const AttentionShape& shape, const RotaryTable<float>& rotary,
+                      const TaskList<bfloat16>& list);
+
 }  // namespace cadenza::kernels::mma

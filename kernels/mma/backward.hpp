@@ -27,10 +27,13 @@ struct QueryGradientShape {
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
 
-template <int kDim, typename Thread>
-class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thread> {
+/// @tparam Tiles  as of Forward
+template <int kDim, typename Thread, template <int, int> typename Tiles = KeyTile>
+class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thread,
+                                             Tiles<kDim, QueryGradientShape<kDim>::kTile>> {
   using Shape = QueryGradientShape<kDim>;
-  using Base = PassOverQueries<kDim, Shape, Thread>;
+  using Tile = Tiles<kDim, Shape::kTile>;
+  using Base = PassOverQueries<kDim, Shape, Thread, Tile>;
   using Scores = Sums<Shape::kTile>;
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
   using Base::warp_row, Base::row;
@@ -50,29 +53,28 @@ class QueryGradient : public PassOverQueries<kDim, QueryGradientShape<kDim>, Thr
           clear(dq_);
         },
         [this](const Rotation& rotation) { add_gradient(rotation); },
-        [this](const Visible& visible, const Bits* keys, const Bits* values) {
-          differentiate(visible, keys, values);
+        [this](const Tile& tile, const Bits* keys, const Bits* values) {
+          differentiate(tile, keys, values);
         });
   }
 
  private:
-  CADENZA_DEVICE void differentiate(const Visible& visible, const Bits* keys, const Bits* values) {
-    constexpr int kTile = Shape::kTile;
-    if (visible.sees_none(warp_row(), kWarpRows, 0, kTile)) return;
+  CADENZA_DEVICE void differentiate(const Tile& tile, const Bits* keys, const Bits* values) {
+    if (tile.sees_none(warp_row(), kWarpRows)) return;
     Scores scores;
     Scores dscores;
     clear(scores);
     clear(dscores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kDout, warp_row(), values, 0, dscores);
-    find_gradients(visible, scores, dscores);
+    find_gradients(tile, scores, dscores);
     add_product_of_sums<kDim>(thread_, dscores, keys, 0, dq_);
   }
 
   /// Turns scores into probabilities, and gradients of these into gradients of scores.
-  CADENZA_DEVICE void find_gradients(const Visible& visible, Scores& scores, Scores& dscores) {
-    if (!visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile)) {
-      const auto seen = [&](int query) { return keys_of(visible, query); };
+  CADENZA_DEVICE void find_gradients(const Tile& tile, Scores& scores, Scores& dscores) {
+    if (!tile.sees_all(warp_row(), kWarpRows)) {
+      const auto seen = [&](int query) { return tile.seen(query); };
       this->apply_mask(seen, -kInfinity, scores);
       this->apply_mask(seen, 0, dscores);
     }
@@ -125,7 +127,10 @@ struct KeyGradientShape {
   CADENZA_DEVICE static constexpr int statistics(int stage) {
     return kWalk + kWalkBits + stage * 2 * kTile * kFloat;
   }
-  static constexpr int kBytes = statistics(2) * static_cast<int>(sizeof(Bits));
+  /// Place of an int for each of the unit's keys: its token, counted from the first one's.
+  static constexpr int kOffsets = kWalk + kWalkBits + 4 * kTile * sizeof(float) / sizeof(Bits);
+  static constexpr int kBytes =
+      kOffsets * static_cast<int>(sizeof(Bits)) + kRows * static_cast<int>(sizeof(int));
 
  private:
   static constexpr int kFloat = sizeof(float) / sizeof(Bits);
@@ -135,6 +140,9 @@ struct KeyGradientShape {
 /// their tiles, the heads.
 template <int kDim, int kTile>
 struct QueryTile {
+  using Problem = device::Problem;
+  static constexpr bool kGathers = false;  ///< whether units may be of gathered keys
+
   const Bits* rotated = nullptr;  ///< first row of the tile's head
   const Bits* dout = nullptr;
   const float* lse = nullptr;
@@ -148,6 +156,22 @@ struct QueryTile {
 
   CADENZA_DEVICE bool done() const { return left <= 0; }
   CADENZA_DEVICE int queries() const { return left < kTile ? left : kTile; }
+  /// Whether every pair of queries [q, + queries) of the tile and keys [key, + keys) of the unit
+  /// counts; none. The last argument says where gathered keys lie.
+  CADENZA_DEVICE bool sees_all(int q, int queries, int key, int keys, const int*) const {
+    return visible.sees_all(q, queries, key, keys);
+  }
+  CADENZA_DEVICE bool sees_none(int q, int queries, int key, int keys, const int*) const {
+    return visible.sees_none(q, queries, key, keys);
+  }
+  /// Returns which queries, counted from `part` on, a key of a warp sees. The warp's first is
+  /// `warp_key`. Holds copies, for which the compiler finds registers.
+  CADENZA_DEVICE auto seen(int part, int /*warp_key*/, const int*) const {
+    return [of = visible, part](int key) { return queries_of(of, key).from(part); };
+  }
+  CADENZA_DEVICE static KeyGradientRows gradient_rows(const Problem& problem, const Unit& unit) {
+    return key_gradient_rows<kDim>(problem, unit);
+  }
   /// Moves to the first tile of a unit.
   CADENZA_DEVICE void start(const Problem& problem, const Unit& unit) {
     enter(problem, unit, unit.first_entry);
@@ -197,12 +221,13 @@ struct QueryTile {
   }
 };
 
-template <int kDim, typename Thread>
+/// @tparam Tiles  QueryTile, or what a sparse pass has in its place
+template <int kDim, typename Thread, template <int, int> typename Tiles = QueryTile>
 class KeyGradient
-    : public PassOverUnit<KeyGradientShape<kDim>, QueryTile<kDim, KeyGradientShape<kDim>::kTile>,
+    : public PassOverUnit<KeyGradientShape<kDim>, Tiles<kDim, KeyGradientShape<kDim>::kTile>,
                           Thread, KeyGradientShape<kDim>::kShare> {
   using Shape = KeyGradientShape<kDim>;
-  using Tile = QueryTile<kDim, Shape::kTile>;
+  using Tile = Tiles<kDim, Shape::kTile>;
   using Base = PassOverUnit<Shape, Tile, Thread, Shape::kShare>;
   using Scores = Sums<Shape::kPart>;
   using Base::lane, Base::warp_row, Base::share, Base::row, Base::rows, Base::tile;
@@ -214,6 +239,7 @@ class KeyGradient
   CADENZA_DEVICE void run() {
     clear(dk_);
     clear(dv_);
+    if constexpr (Tile::kGathers) find_offsets();
     this->for_each_tile(
         [this] {
           const Keys& buffer = problem_.keys[unit_.buffer];
@@ -221,7 +247,7 @@ class KeyGradient
           copy_keys(buffer.v, Shape::kValues);
         },
         [this](const Tile& tile, int stage) { copy_queries(tile, stage); },
-        [this](int turn) { differentiate(tile(turn).visible, turn % 2); }, [this] { add_sums(); });
+        [this](int turn) { differentiate(tile(turn), turn % 2); }, [this] { add_sums(); });
   }
 
  private:
@@ -229,8 +255,27 @@ class KeyGradient
     return reinterpret_cast<const float*>(shared_ + Shape::statistics(stage));
   }
 
+  CADENZA_DEVICE const int* offsets() const {
+    return reinterpret_cast<const int*>(shared_ + Shape::kOffsets);
+  }
+
+  /// Sets the offsets of a unit's keys, those beyond its last one to further than any mask.
+  CADENZA_DEVICE void find_offsets() {
+    if (thread_.index() >= Shape::kRows) return;
+    const int row = thread_.index();
+    reinterpret_cast<int*>(shared_ + Shape::kOffsets)[row] = Tile::key_offset(problem_, unit_, row);
+  }
+
   CADENZA_DEVICE void copy_keys(const Bits* array, int to) {
     const Keys& buffer = problem_.keys[unit_.buffer];
+    if constexpr (Tile::kGathers) {
+      if (unit_.columns > 0) {
+        gather_tile<kDim, Shape::kRows, Shape::kThreads>(
+            thread_, head_rows<kDim>(array, buffer, buffer.begin, unit_.kv_head),
+            problem_.columns + unit_.first_column, unit_.columns, shared_ + to);
+        return;
+      }
+    }
     copy_tile<kDim, Shape::kRows, Shape::kThreads>(
         thread_, head_rows<kDim>(array, buffer, unit_.begin, unit_.kv_head), rows(), shared_ + to);
   }
@@ -251,32 +296,33 @@ class KeyGradient
   }
 
   /// Computes gradients. Rows of the products are keys, columns are queries.
-  CADENZA_DEVICE void differentiate(const Visible& visible, int stage) {
+  CADENZA_DEVICE void differentiate(const Tile& tile, int stage) {
     constexpr int kPart = Shape::kPart;
     if constexpr (Shape::kShare == 1) {
       CADENZA_ROLL
       for (int part = 0; part < Shape::kTile; part += kPart) {
-        if (visible.sees_none(part, kPart, warp_row(), kWarpRows)) continue;
+        if (tile.sees_none(part, kPart, warp_row(), kWarpRows, offsets())) continue;
         Scores scores;
         Scores dscores;
-        compute(visible, stage, part, scores, dscores);
+        compute(tile, stage, part, scores, dscores);
         add_product_of_sums<kDim>(thread_, scores, shared_ + Shape::dout(stage), part, dv_);
         add_product_of_sums<kDim>(thread_, dscores, shared_ + Shape::queries(stage), part, dk_);
       }
     } else {
       static_assert(Shape::kTile == Shape::kShare * kPart);
       const int part = share() * kPart;
-      if (!visible.sees_none(part, kPart, warp_row(), kWarpRows)) {
+      if (!tile.sees_none(part, kPart, warp_row(), kWarpRows, offsets())) {
         Scores scores;
         Scores dscores;
-        compute(visible, stage, part, scores, dscores);
+        compute(tile, stage, part, scores, dscores);
         store(scores, part, shared_ + Shape::kScores);
         store(dscores, part, shared_ + Shape::kDscores);
       }
       thread_.barrier();  // the other half of the probabilities is complete
       CADENZA_ROLL
       for (int query = 0; query < Shape::kTile; query += 16) {
-        if (visible.sees_none(query / kPart * kPart, kPart, warp_row(), kWarpRows)) continue;
+        const int half = query / kPart * kPart;
+        if (tile.sees_none(half, kPart, warp_row(), kWarpRows, offsets())) continue;
         add_product(Shape::kScores, shared_ + Shape::dout(stage), query, dv_);
         add_product(Shape::kDscores, shared_ + Shape::queries(stage), query, dk_);
       }
@@ -284,7 +330,7 @@ class KeyGradient
   }
 
   /// Computes probabilities of queries [part, + kPart) and their gradients.
-  CADENZA_DEVICE void compute(const Visible& visible, int stage, int part, Scores& scores,
+  CADENZA_DEVICE void compute(const Tile& tile, int stage, int part, Scores& scores,
                               Scores& dscores) {
     clear(scores);
     clear(dscores);
@@ -292,14 +338,14 @@ class KeyGradient
                               shared_ + Shape::queries(stage), part, scores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kValues, warp_row(),
                               shared_ + Shape::dout(stage), part, dscores);
-    find_gradients(visible, stage, part, scores, dscores);
+    find_gradients(tile, stage, part, scores, dscores);
   }
 
   /// Turns scores into probabilities, and gradients of these into gradients of scores.
-  CADENZA_DEVICE void find_gradients(const Visible& visible, int stage, int part, Scores& scores,
+  CADENZA_DEVICE void find_gradients(const Tile& tile, int stage, int part, Scores& scores,
                                      Scores& dscores) {
-    if (!visible.sees_all(part, Shape::kPart, warp_row(), kWarpRows)) {
-      const auto seen = [=](int key) { return queries_of(visible, key).from(part); };
+    if (!tile.sees_all(part, Shape::kPart, warp_row(), kWarpRows, offsets())) {
+      const auto seen = tile.seen(part, warp_row(), offsets());
       this->apply_mask(seen, -kInfinity, scores);
       this->apply_mask(seen, 0, dscores);
     }
@@ -345,8 +391,8 @@ class KeyGradient
   CADENZA_DEVICE void add_sums() {
     CADENZA_UNROLL
     for (int block = 0; block < 2; ++block) {
-      add_key_gradients<kDim>(thread_, problem_, unit_, row(block), share() * Shape::kColumns,
-                              dk_[block], dv_[block]);
+      add_key_gradients(thread_, problem_, Tile::gradient_rows(problem_, unit_), row(block),
+                        share() * Shape::kColumns, dk_[block], dv_[block]);
     }
     clear(dk_);
     clear(dv_);

@@ -12,13 +12,15 @@
 #include "backward.hpp"
 #include "device_thread.hpp"
 #include "forward.hpp"
+#include "sparse_tiles.hpp"
 
 namespace cadenza::kernels::mma {
 namespace {
 
 /// Runs a pass over one unit. kBlocks of them should fit on a multiprocessor, which limits
 /// registers.
-template <template <int, typename> typename Pass, int kDim, int kThreads, int kBlocks>
+template <template <int, typename> typename Pass, int kDim, int kThreads, int kBlocks,
+          typename Problem>
 __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem problem) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) unsigned char shared[];
@@ -36,11 +38,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) run_units(const Problem pro
 constexpr int kMultiprocessor = 164 * 1024;
 constexpr int kMostOfABlock = kMultiprocessor - 1024;
 
-template <template <int, typename> typename Pass, int kDim, typename Shape>
+template <template <int, typename> typename Pass, int kDim, typename Shape, typename Problem>
 void start(const Problem& problem, int units, cudaStream_t stream) {
   static_assert(Shape::kBytes <= kMostOfABlock);
   static_assert((Shape::kBytes + 1024) * Shape::kBlocks <= kMultiprocessor);
-  const auto kernel = run_units<Pass, kDim, Shape::kThreads, Shape::kBlocks>;
+  const auto kernel = run_units<Pass, kDim, Shape::kThreads, Shape::kBlocks, Problem>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
         "shared memory of attention on tensor cores");
   kernel<<<static_cast<unsigned>(units), Shape::kThreads, Shape::kBytes, stream>>>(problem);
@@ -95,6 +97,23 @@ void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStre
         return start<QueryGradient, kDim, QueryGradientShape<kDim>>(problem, units, stream);
       case Grid::key_gradient:
         return start<KeyGradient, kDim, KeyGradientShape<kDim>>(problem, units, stream);
+    }
+  });
+}
+
+void launch(Grid grid, int head_dim, const SparseProblem& problem, int units, cudaStream_t stream) {
+  if (units == 0) return;
+  with_head_dim(head_dim, [&](auto dim) {
+    constexpr int kDim = dim();
+    switch (grid) {
+      case Grid::forward:
+        return start<SparseForward, kDim, SparseShape<ForwardShape<kDim>>>(problem, units, stream);
+      case Grid::query_gradient:
+        return start<SparseQueryGradient, kDim, SparseShape<QueryGradientShape<kDim>>>(
+            problem, units, stream);
+      case Grid::key_gradient:
+        return start<SparseKeyGradient, kDim, SparseShape<KeyGradientShape<kDim>>>(problem, units,
+                                                                                   stream);
     }
   });
 }

@@ -2,7 +2,7 @@
 // Launches the kernels for tensor cores on a stream. Arrays of the problem are the device's.
 #pragma once
 
-#include "../device/problem.hpp"
+#include "../device/sparse_problem.hpp"
 
 using cudaStream_t = struct CUstream_st*;
 
@@ -20,5 +20,6 @@ int unit_rows(Grid grid, int head_dim);
 /// Launches one block for each of `units` units.
 /// @throws Error(internal) if the device refuses
 void launch(Grid grid, int head_dim, const Problem& problem, int units, cudaStream_t stream);
+void launch(Grid grid, int head_dim, const SparseProblem& problem, int units, cudaStream_t stream);
 
 }  // namespace cadenza::kernels::mma

@@ -26,10 +26,13 @@ struct ForwardShape {
   static constexpr int kBytes = (kWalk + kWalkBits) * static_cast<int>(sizeof(Bits));
 };
 
-template <int kDim, typename Thread>
-class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
+/// @tparam Tiles  KeyTile, or what a sparse pass has in its place
+template <int kDim, typename Thread, template <int, int> typename Tiles = KeyTile>
+class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread,
+                                       Tiles<kDim, ForwardShape<kDim>::kTile>> {
   using Shape = ForwardShape<kDim>;
-  using Base = PassOverQueries<kDim, Shape, Thread>;
+  using Tile = Tiles<kDim, Shape::kTile>;
+  using Base = PassOverQueries<kDim, Shape, Thread, Tile>;
   using Scores = Sums<Shape::kTile>;
   using Base::thread_, Base::problem_, Base::unit_, Base::shared_;
   using Base::warp_row, Base::row;
@@ -42,8 +45,8 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     this->for_each_tile(
         [this](const Rotation& rotation) { this->copy_rows(rotation.rotated, Shape::kQueries); },
         [](const Rotation&) {},
-        [this](const Visible& visible, const Bits* keys, const Bits* values) {
-          attend(visible, keys, values);
+        [this](const Tile& tile, const Bits* keys, const Bits* values) {
+          attend(tile, keys, values);
         });
     store_state();
   }
@@ -61,23 +64,23 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
     }
   }
 
-  CADENZA_DEVICE void attend(const Visible& visible, const Bits* keys, const Bits* values) {
-    if (visible.sees_none(warp_row(), kWarpRows, 0, Shape::kTile)) return;
+  CADENZA_DEVICE void attend(const Tile& tile, const Bits* keys, const Bits* values) {
+    if (tile.sees_none(warp_row(), kWarpRows)) return;
     Scores scores;
     clear(scores);
     add_product_of_rows<kDim>(thread_, shared_ + Shape::kQueries, warp_row(), keys, 0, scores);
-    online_softmax(visible, scores);
+    online_softmax(tile, scores);
     add_product_of_sums<kDim>(thread_, scores, values, 0, out_);
   }
 
   /// Turns scores into probabilities. Earlier sums decay by the growth of the maximum; if no row of
   /// the warp has a new maximum, which soon is the rule, they stay unchanged.
-  CADENZA_DEVICE void online_softmax(const Visible& visible, Scores& scores) {
+  CADENZA_DEVICE void online_softmax(const Tile& tile, Scores& scores) {
     constexpr auto kExponent = Exponent::difference_first;
     const float scale = problem_.scale * kLog2e;
-    const bool all = visible.sees_all(warp_row(), kWarpRows, 0, Shape::kTile);
+    const bool all = tile.sees_all(warp_row(), kWarpRows);
     if (!all) {
-      this->apply_mask([&](int query) { return keys_of(visible, query); }, -kInfinity, scores);
+      this->apply_mask([&](int query) { return tile.seen(query); }, -kInfinity, scores);
     }
     float from[2][2];
     float decay[2][2];
@@ -87,7 +90,7 @@ class Forward : public PassOverQueries<kDim, ForwardShape<kDim>, Thread> {
       float row_max[2];
       CADENZA_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const bool sees = all || visible.sees_some(row(block, half), Shape::kTile);
+        const bool sees = all || tile.sees_some(row(block, half));
         const float before = row_max_[block][half];
         row_max[half] = sees ? fmaxf(before, kLeast) : before;
       }

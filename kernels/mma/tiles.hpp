@@ -51,6 +51,23 @@ CADENZA_DEVICE void copy_tile(const Thread& thread, const HeadRows<const Bits>& 
   }
 }
 
+/// The same for rows at_rows[0] to at_rows[rows - 1] of `from`.
+template <int kDim, int kCount, int kThreads, typename Thread>
+CADENZA_DEVICE void gather_tile(const Thread& thread, const HeadRows<const Bits>& from,
+                                const int* at_rows, int rows, Bits* to) {
+  constexpr int kChunks = kDim / kChunk;
+  static_assert(kCount * kChunks % kThreads == 0);
+  CADENZA_ROLL
+  for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
+    const int chunk = i * kThreads + thread.index();
+    const int row = chunk / kChunks;
+    const int column = chunk % kChunks * kChunk;
+    const bool inside = row < rows;
+    const std::int64_t source = inside ? at_rows[row] * from.stride + column : 0;
+    thread.copy(to + at<kDim>(row, column), from.data + source, inside);
+  }
+}
+
 template <int kFragments>
 CADENZA_DEVICE void clear(float (&sums)[2][kFragments][4]) {
   CADENZA_UNROLL
@@ -138,6 +155,8 @@ CADENZA_DEVICE void add_product_of_sums(const Thread& thread, const float (&left
 /// A tile of keys that some query of a unit sees. It walks over the unit's entries.
 template <int kDim, int kTile>
 struct KeyTile {
+  using Problem = device::Problem;
+
   const Bits* k = nullptr;  ///< first row
   const Bits* v = nullptr;
   int stride = 0;
@@ -148,6 +167,21 @@ struct KeyTile {
 
   CADENZA_DEVICE bool done() const { return left <= 0; }
   CADENZA_DEVICE int keys() const { return left < kTile ? left : kTile; }
+  /// Whether every pair of queries [q, q + queries) of the unit and keys of the tile counts; none.
+  CADENZA_DEVICE bool sees_all(int q, int queries) const {
+    return visible.sees_all(q, queries, 0, kTile);
+  }
+  CADENZA_DEVICE bool sees_none(int q, int queries) const {
+    return visible.sees_none(q, queries, 0, kTile);
+  }
+  CADENZA_DEVICE bool sees_some(int query) const { return visible.sees_some(query, kTile); }
+  CADENZA_DEVICE SeenColumns seen(int query) const { return keys_of(visible, query); }
+  /// Starts to copy its keys and values to shared memory.
+  template <int kThreads, typename Thread>
+  CADENZA_DEVICE void copy(const Thread& thread, Bits* to_keys, Bits* to_values) const {
+    copy_tile<kDim, kTile, kThreads>(thread, {k, stride}, keys(), to_keys);
+    copy_tile<kDim, kTile, kThreads>(thread, {v, stride}, keys(), to_values);
+  }
   /// Moves to the first tile of a unit.
   CADENZA_DEVICE void start(const Problem& problem, const Unit& unit) {
     enter(problem, unit, unit.first_entry);
@@ -189,6 +223,8 @@ inline constexpr int kWalkBits = 4 * 128 / static_cast<int>(sizeof(Bits));
 template <typename Shape, typename Tile, typename Thread, int kShare = 1>
 class PassOverUnit {
  public:
+  using Problem = typename Tile::Problem;
+
   CADENZA_DEVICE PassOverUnit(const Thread& thread, const Problem& problem, const Unit& unit,
                               Bits* shared)
       : thread_(thread), problem_(problem), unit_(unit), shared_(shared) {}
@@ -273,10 +309,9 @@ class PassOverUnit {
   }
 };
 
-/// A pass over queries of one head and the keys that they see.
-template <int kDim, typename Shape, typename Thread>
-class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, Thread> {
-  using Tile = KeyTile<kDim, Shape::kTile>;
+/// A pass over queries of one head and the keys that they see, in tiles Tile.
+template <int kDim, typename Shape, typename Thread, typename Tile>
+class PassOverQueries : public PassOverUnit<Shape, Tile, Thread> {
   using Base = PassOverUnit<Shape, Tile, Thread>;
 
  public:
@@ -294,34 +329,30 @@ class PassOverQueries : public PassOverUnit<Shape, KeyTile<kDim, Shape::kTile>, 
   }
 
   /// Calls begin(rotation) before tiles under one rotation, end(rotation) after them, and
-  /// compute(visible, keys, values) for every tile, once its copies have arrived.
+  /// compute(tile, keys, values) for every tile, once its copies have arrived.
   template <typename Begin, typename End, typename Compute>
   CADENZA_DEVICE void for_each_tile(const Begin& begin, const End& end, const Compute& compute) {
-    const int turns =
-        Base::for_each_tile([&] { begin(rotation(0)); },
-                            [this](const Tile& tile, int stage) { copy_keys(tile, stage); },
-                            [&](int turn) {
-                              if (turn > 0 && tile(turn).rotation != tile(turn - 1).rotation) {
-                                end(rotation(turn - 1));
-                                begin(rotation(turn));
-                                this->wait_for_copies();
-                              }
-                              compute(tile(turn).visible, shared_ + Shape::keys(turn % 2),
-                                      shared_ + Shape::values(turn % 2));
-                            },
-                            [] {});
+    const int turns = Base::for_each_tile(
+        [&] { begin(rotation(0)); },
+        [this](const Tile& tile, int stage) {
+          tile.template copy<Shape::kThreads>(thread_, shared_ + Shape::keys(stage),
+                                              shared_ + Shape::values(stage));
+        },
+        [&](int turn) {
+          if (turn > 0 && tile(turn).rotation != tile(turn - 1).rotation) {
+            end(rotation(turn - 1));
+            begin(rotation(turn));
+            this->wait_for_copies();
+          }
+          compute(tile(turn), shared_ + Shape::keys(turn % 2), shared_ + Shape::values(turn % 2));
+        },
+        [] {});
     if (turns > 0) end(rotation(turns - 1));
   }
 
  private:
   CADENZA_DEVICE const Rotation& rotation(int turn) const {
     return problem_.rotations[tile(turn).rotation];
-  }
-  CADENZA_DEVICE void copy_keys(const Tile& tile, int stage) {
-    copy_tile<kDim, Shape::kTile, Shape::kThreads>(thread_, {tile.k, tile.stride}, tile.keys(),
-                                                   shared_ + Shape::keys(stage));
-    copy_tile<kDim, Shape::kTile, Shape::kThreads>(thread_, {tile.v, tile.stride}, tile.keys(),
-                                                   shared_ + Shape::values(stage));
   }
 };
 

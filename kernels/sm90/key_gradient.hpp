@@ -115,7 +115,8 @@ class KeyGradientConsumer : public Consumer<KeyGradientLayout<kDim>, Thread> {
       tiles_.advance();
       if (ends) this->release_segment();
       if (!flushes) continue;
-      add_key_gradients<kDim>(thread_, problem_, problem_.units[unit], row(), 0, dk_, dv_);
+      add_key_gradients(thread_, problem_, key_gradient_rows<kDim>(problem_, problem_.units[unit]),
+                        row(), 0, dk_, dv_);
       clear(dk_);
       clear(dv_);
     }

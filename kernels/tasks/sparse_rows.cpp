@@ -47,6 +47,5 @@ TaskList<Real> expanded(const TaskList<Real>& list) {
 
 template TaskList<float> expanded<float>(const TaskList<float>&);
 template TaskList<double> expanded<double>(const TaskList<double>&);
-template TaskList<bfloat16> expanded<bfloat16>(const TaskList<bfloat16>&);
 
 }  // namespace cadenza::kernels

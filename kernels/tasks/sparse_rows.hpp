@@ -53,6 +53,21 @@ void for_each_strip(const Buffer& buffer, Range tokens, std::int64_t block, Visi
   }
 }
 
+/// Returns the tokens of `keys` that are columns of a pattern.
+template <typename Real>
+std::vector<std::int64_t> column_tokens(const KeyRows<Real>& buffer, Range keys,
+                                        const SparsePattern& pattern) {
+  std::vector<std::int64_t> tokens;
+  if (keys.empty()) return tokens;
+  const Range text = position_range(buffer, keys);
+  auto column = std::ranges::lower_bound(pattern.columns(), text.begin);
+  for (; column != pattern.columns().end() && *column < text.end; ++column) {
+    const Range found = tokens_in(buffer, keys, {*column, *column + 1});
+    if (!found.empty()) tokens.push_back(found.begin);
+  }
+  return tokens;
+}
+
 /// Splits tasks: those of documents without a pattern unchanged, the others as `sparse`.
 template <typename Real>
 struct SplitTasks {

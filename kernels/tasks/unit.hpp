@@ -17,6 +17,10 @@ struct Unit {
   int head_end = 0;
   int first_entry = 0;  ///< its tasks: entries[first_entry, last_entry)
   int last_entry = 0;
+  /// Sparse calls: its rows, if they are gathered columns from `begin` to the last before `end`:
+  /// columns[first_column, + columns) of the call; 0: all rows of [begin, end).
+  int first_column = 0;
+  int columns = 0;
   friend bool operator==(const Unit&, const Unit&) = default;
 };
 

