@@ -17,7 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-LAYERS, WIDTH, ROWS, MICROBATCHES = 4, 512, 128, 4  # about 25 ms of one core for a step
+LAYERS, WIDTH, ROWS, MICROBATCHES = 4, 256, 64, 4  # a few ms of one core for a step
+# What stands for a device's kernel, in each pass of a step: asleep, so that ranks that share a core
+# do not disturb one another; or, for the hook, which sees who sleeps, computing.
+KERNEL_MS = 10
 # What is planted, in milliseconds of one step: of processor time, or asleep.
 FAULTS = {
     "none": 0,
@@ -39,21 +42,27 @@ def burn(seconds):
 class Fault:
     """What goes wrong on this rank; other ranks have the fault `none`."""
 
-    def __init__(self, kind, milliseconds, steps):
+    def __init__(self, kind, milliseconds, steps, burns):
         self.kind, self.seconds, self.paused = kind, milliseconds / 1000, steps // 2
+        self.burns = burns
 
     def data(self):
         if self.kind == "data":
             time.sleep(self.seconds)
 
+    def kernel(self, share):
+        (burn if self.burns else time.sleep)(KERNEL_MS / 1000 * share)
+
     def forward(self, step, share):
         """@param share  of the step, that one call is"""
+        self.kernel(share)
         if self.kind == "slow":
             burn(self.seconds / 2 * share)
         if self.kind == "pause" and step == self.paused:
             time.sleep(self.seconds * share)
 
     def backward(self, share):
+        self.kernel(share)
         if self.kind in ("slow", "backward"):
             burn(self.seconds / (2 if self.kind == "slow" else 1) * share)
 
@@ -149,7 +158,8 @@ def train(options, rank):
     dist.init_process_group("gloo", init_method=f"file://{options.meet}", rank=rank,
                             world_size=options.world)
     mine = rank == options.rank
-    fault = Fault(options.fault if mine else "none", options.milliseconds, options.steps)
+    fault = Fault(options.fault if mine else "none", options.milliseconds, options.steps,
+                  options.trace == "hook")
     whole = options.mode == "ddp"
     part = make_part(LAYERS, fault, 1 if whole else 1 / MICROBATCHES)
     model = torch.nn.parallel.DistributedDataParallel(part, bucket_cap_mb=1) if whole else part

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults planted in PyTorch programs (gloo): whether their imported traces tell who and why."""
+"""Faults planted in PyTorch programs (gloo): whether imported traces tell who and why."""
 
 import itertools
 import os

@@ -131,8 +131,8 @@ def _fair(
 def lowest_mode(level: np.ndarray) -> np.ndarray:
     """Which values belong to the lowest group that has a fifth of all within _ALIKE; NaN do not.
 
-    Where many lie below it, these are no exceptions but vary among themselves: they are alike within
-    twice as much, or four times, ...
+    Where many lie below it, these are no exceptions but vary among themselves: they are alike
+    within twice as much, or four times, ...
     """
     known = np.sort(level[np.isfinite(level)])
     if not len(known):
