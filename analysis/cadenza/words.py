@@ -85,8 +85,9 @@ _HOST_DEVICES = ("", "host", "OpenMP", "Serial", "Threads")
 
 
 def gpu(device: str, local_rank: int) -> str:
-    """ "GPU 3", with the number of the rank on its host; "" where a rank computes on the host."""
-    return "" if on_host(device) else f"GPU {local_rank}"
+    """ "GPU 3", with the number of the rank on its host; "" where a rank computes on the host, or
+    nothing tells on which host."""
+    return "" if on_host(device) or local_rank < 0 else f"GPU {local_rank}"
 
 
 def on_host(device: str) -> bool:

@@ -33,7 +33,7 @@ def system_tree(study: Study, name: str) -> Tree:
     where, hosts = places(study), dict(ranks[["rank", "host"]].itertuples(index=False))
     data = {
         "job": name,
-        "nodes": list(nodes.items()),
+        "nodes": [(host or "host not told", of) for host, of in nodes.items()],
         "ranks": {rank: place.removeprefix(hosts[rank]).removeprefix(" · ")
                   for rank, place in where.items()},
         "metrics": [

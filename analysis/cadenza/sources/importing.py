@@ -31,7 +31,7 @@ from cadenza.sources.kernels import unknown as unknown_kernels
 from cadenza.sources.lanes import assembled
 from cadenza.sources.meetings import COLUMNS as MET
 from cadenza.sources.meetings import matched
-from cadenza.sources.neutral import COMMUNICATION, STEP, RankTrace, Source
+from cadenza.sources.neutral import COMMUNICATION, COMPUTATION, HOST, STEP, RankTrace, Source
 from cadenza.sources.known import SOURCES
 from cadenza.sources.windows import same_steps, step_of, windows
 from cadenza.sources.write import RankFacts, write_rank
@@ -39,6 +39,7 @@ from cadenza.words import shortened
 
 _MOST_SAID = 12  # sentences about what files cannot tell
 _WORLD = 1 << 20
+_NO_NAME = "device"  # whose name is not told
 _DEAR = 0.01  # of the time of all rows: a kernel that takes less is not named
 _NAMED, _FEW = 60, 3  # letters of a kernel's name, and kernels that are named
 
@@ -172,7 +173,9 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     with file.open("xb") as out:
         pickle.dump(events, out, protocol=5)
     span = (int(events["begin_ns"].min()), int(events["end_ns"].max())) if len(events) else (0, 0)
-    return _Summary(one.rank, one.world, one.host, one.device, one.place, one.groups,
+    on_device = ~events["stream"].astype(object).str.startswith(HOST)
+    device = one.device or (_NO_NAME if (on_device & kind.isin(COMPUTATION)).any() else "")
+    return _Summary(one.rank, one.world, one.host, device, one.place, one.groups,
                     one.peak_memory, one.cannot, rows, steps.sort_values("begin_ns"), span,
                     pd.DataFrame({"began": began, "end_ns": rest["end_ns"].to_numpy()}),
                     one.one_clock, one.whole, [file])
@@ -286,7 +289,7 @@ def _lengths(found: Mapping[int, _Summary], steps: list[int]) -> dict[int, list[
 
 def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock]) -> list[str]:
     """Sentences about what is not known, those of several ranks once."""
-    lines = dict.fromkeys(printable(line) for one in found.values() for line in one.cannot)
+    lines = dict.fromkeys(_sentence(line) for one in found.values() for line in one.cannot)
     unknown = [rank for rank, one in clock.items() if not one.known]
     if unknown and len(found) > 1:
         some = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
@@ -299,6 +302,11 @@ def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock]) -> list[str
     if len(said) > _MOST_SAID:
         said = [*said[:_MOST_SAID], f"({len(said) - _MOST_SAID} more sentences of this kind.)"]
     return said
+
+
+def _sentence(line: str) -> str:
+    line = printable(line)
+    return f"{line[:1].upper()}{line[1:]}" + ("" if line.endswith(".") else ".")
 
 
 def _facts(

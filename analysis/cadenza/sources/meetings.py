@@ -16,8 +16,8 @@ def matched(rows: pd.DataFrame, step: np.ndarray) -> np.ndarray:
     """A number for each communication, the same for all that are one; -1 where a rank was alone.
 
     A collective is known by its group, members and sequence number, a message by its two ends, the
-    direction and the number. Where a source has no numbers, they are the turns within the step,
-    which all ranks take in the same order.
+    direction and the number. Where a source has no numbers, they are the turns of those of equal
+    name and bytes within the step, which all ranks take in the same order.
 
     @param rows  COLUMNS of all ranks
     @param step  in which each was begun
@@ -32,7 +32,9 @@ def matched(rows: pd.DataFrame, step: np.ndarray) -> np.ndarray:
     group = np.where(collective, _codes(rows["group"]), _codes(rows["group"]) * numbered)
     members = np.where(collective, _codes(rows["members"]), 0)
     place = pd.DataFrame({"group": group, "members": members, "sender": sender,
-                          "receiver": receiver, "step": np.where(numbered, -1, step)})
+                          "receiver": receiver, "step": np.where(numbered, -1, step),
+                          "name": np.where(numbered | ~collective, 0, _codes(rows["name"])),
+                          "bytes": np.where(numbered, -1, rows["bytes"])})
     mine = place.assign(rank=rank, kind=rows["kind"].astype(object).to_numpy())
     began = np.where(rows["enqueued_ns"] > 0, rows["enqueued_ns"], rows["begin_ns"])
     order = np.argsort(began, kind="stable")
