@@ -12,7 +12,7 @@ import pandas as pd
 from cadenza.time import intervals
 from cadenza.read.columns import one_of
 from cadenza.read.partners import both_ends, message_ends
-from cadenza.read.schema import COMMUNICATION, TENSOR_COLLECTIVES
+from cadenza.read.schema import COMMUNICATION, TENSOR_COLLECTIVES, WAITS_FOR_GROUPS
 
 COMPUTE = ("compute_dense", "compute_attention", "compute_other", "optimizer")
 WORK = (*COMPUTE, "data")  # what a rank does by itself
@@ -80,6 +80,7 @@ def make_lanes(events: pd.DataFrame, windows: pd.DataFrame) -> Lanes:
     end = np.clip(events["end_ns"].to_numpy(np.int64)[rows] - origin, opens[rank], closes[rank])
     pieces, owner = intervals.innermost_of_lanes(begin, np.maximum(begin, end), rank)
     rank, begin, end, rows = rank[owner], pieces[:, 0], pieces[:, 1], rows[owner]
+    rank, begin, end, rows = _cut_at_posts(events, ranks, origin, rank, begin, end, rows)
     rank, begin, end, rows = _with_starts(opens, rank, begin, end, rows)
     rank, begin, end, rows = _with_gaps(closes, rank, begin, end, rows)
     return Lanes(events, ranks, rank, begin, end, rows, _kinds(events, rows), origin, span)
@@ -98,6 +99,28 @@ def _lane_rows(events: pd.DataFrame) -> np.ndarray:
 def inside_computation(events: pd.DataFrame) -> np.ndarray:
     """Whether events are collectives of a tensor group, which are part of a computation."""
     return one_of(events["category"], "collective") & one_of(events["name"], *TENSOR_COLLECTIVES)
+
+
+def _cut_at_posts(events: pd.DataFrame, ranks: np.ndarray, origin: int, rank, begin, end, rows):
+    """Cuts operations of imported runs where the rank comes to a communication in their middle, as
+    a row of a whole pass has them: what lies before decides when it came."""
+    if not one_of(events["name"], *WAITS_FOR_GROUPS.values()).any():
+        return rank, begin, end, rows
+    beside = one_of(events["category"], *COMMUNICATION) & events["non_blocking"].to_numpy(bool)
+    owner = np.searchsorted(ranks, events["rank"].to_numpy(np.int64)[beside])
+    posted = events["begin_ns"].to_numpy(np.int64)[beside] - origin
+    size = int(max(end.max(initial=0), posted.max(initial=0))) + 1
+    at = np.unique(owner * size + np.clip(posted, 0, size - 1))
+    low, high = rank * size + begin, rank * size + end
+    first, last = np.searchsorted(at, low, side="right"), np.searchsorted(at, high, side="left")
+    count = np.maximum(last - first, 0) + 1
+    which = np.repeat(np.arange(len(rank)), count)
+    part = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    edges = np.append(at, 0)
+    cut = np.where(part > 0, edges[np.maximum(first[which] + part - 1, 0)], low[which])
+    until = np.where(part < count[which] - 1, edges[np.minimum(first[which] + part, len(at))],
+                     high[which])
+    return rank[which], cut - rank[which] * size, until - rank[which] * size, rows[which]
 
 
 def _with_starts(opens: np.ndarray, rank, begin, end, rows):
