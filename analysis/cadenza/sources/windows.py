@@ -62,12 +62,12 @@ def windows(
                        "collective of one step to when they leave that of the next.")
     last = np.array([max(int(done[rank].get(number, 0)) for rank in steps) for number in common])
     last = np.maximum.accumulate(last)
-    if leave is not None:
-        return Windows(common, {rank: np.array([begin, max(last[-1], begin)])
-                                for rank, begin in first.items()}, "The trace has one step.")
     edges = {rank: np.maximum.accumulate(np.append(begin, last)) for rank, begin in first.items()}
-    return Windows(common, edges, "The ranks never meet all together: a step ends when the last "
-                   "of them is done with it.")
+    told = "A step ends when the last rank is done with it."
+    if len(common) > 1:
+        told = "The ranks do not meet all together in every step: one ends when the last rank is " \
+            "done with it."
+    return Windows(common, edges, told)
 
 
 def same_steps(steps: dict[int, pd.DataFrame]) -> Windows:
