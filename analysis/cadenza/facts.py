@@ -50,7 +50,7 @@ def facts(summary: dict) -> list[tuple[str, str]]:
 
 def _imported(found: dict) -> list[tuple[str, str]]:
     off = found["offset_seconds"]
-    clocks = "agree" if off == 0 else f"up to {seconds(off)} apart"
+    clocks = "agree" if off == 0.0 else f"up to {seconds(off)} apart"
     if found["drift_ppm"]:
         clocks += f", drifting by up to {found['drift_ppm']:.3g} ppm"
     return [("imported from", ", ".join(found["from"])),

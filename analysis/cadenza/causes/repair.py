@@ -111,15 +111,20 @@ def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:
         return _on_time(graph, excess[lanes.starts] * 1e9)
     if trouble.cause == INPUT:
         reads = lanes.where("category", "data")
-        count = np.bincount(lanes.rank[reads], minlength=len(lanes.ranks))
-        return np.where(reads, excess * 1e9 / np.maximum(count, 1)[lanes.rank], 0.0)
+        return _taken(graph, reads, excess)
     if trouble.cause == HOST:
         gaps = lanes.where("category", "host", "checkpoint") & _of(graph, trouble.phases)
-        took = np.where(gaps, graph.own, 0.0)
-        whole = np.bincount(lanes.rank, took, minlength=len(lanes.ranks))[lanes.rank]
-        return took * np.minimum(excess * 1e9 / np.where(whole > 0, whole, 1.0), 1.0)
+        return _taken(graph, gaps, excess)
     computes = lanes.where("category", *COMPUTE) & _of(graph, trouble.phases)
     return np.where(computes, (graph.own - graph.pause) * excess, 0.0)
+
+
+def _taken(graph: StepGraph, nodes: np.ndarray, excess: np.ndarray) -> np.ndarray:
+    """Seconds of a rank, `excess`, off those of its nodes, of each in proportion to its length."""
+    lanes = graph.lanes
+    took = np.where(nodes, graph.own, 0.0)
+    whole = np.bincount(lanes.rank, took, minlength=len(lanes.ranks))[lanes.rank]
+    return took * np.minimum(excess * 1e9 / np.where(whole > 0, whole, 1.0), 1.0)
 
 
 def _on_time(graph: StepGraph, late: np.ndarray) -> np.ndarray:

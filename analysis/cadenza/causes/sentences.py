@@ -53,7 +53,8 @@ def kind_and_name(one: Trouble, ranks: pd.DataFrame) -> tuple[str, str]:
     if len(members) == 1:
         mine = ranks.set_index("rank").loc[one.members[0]]
         place = ", ".join(filter(None, (mine["host"], gpu(mine["device"], mine["local_rank"]))))
-        return "rank", f"rank {one.members[0]}" + (f" ({place})" if place else "")
+        name = f"rank {one.members[0]}" + (f" ({place})" if place else "")
+        return ("rank" if len(ranks) > 1 else "all"), name
     if members == set(ranks["rank"]):
         return "all", "all ranks"
     if node:
@@ -129,8 +130,9 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
         if one.ends:
             return f"{they} {' and '.join(one.ends)} at {one.share:.0%} of the usual rate"
         return f"{they} reaches {min(link.share for link in one.links):.0%} of the usual rate"
+    everywhere = row["kind"] == "all"
     if one.cause == HOST:
-        return _of_gap(one, over, many, row["kind"] == "all")
+        return _of_gap(one, over, many, everywhere)
     verbs = {SLOW: ("computes", "compute", "computed"), PAUSED: ("stood still",) * 3,
              INPUT: ("reads", "read", "read"), LATE_START: ("begins", "begin", "began")}
     verb = verbs.get(one.cause, ("has", "have", "had"))[2 if over else many]
@@ -144,7 +146,7 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
         NO_CORE: f"no core for {much} of the computing time",
         PAUSED: f"for {much}",
         WORK: f"{much} x their peers' work",
-        INPUT: f"documents for {much} longer than is usual",
+        INPUT: f"documents for {much}" + ("" if everywhere else " longer than is usual"),
         LATE_START: f"{much} after the others",
     }[one.cause]
 

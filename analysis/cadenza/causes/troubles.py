@@ -36,7 +36,7 @@ _SAME_STEPS = 0.7  # of the steps of two ranks, what both have
 _SAME_PHASES = 0.15  # of a rank's computing time, what phases may take that two ranks have not both
 _UNEQUAL = 2.0  # times slower than another: a fault of its own
 MAIN = 0.9  # of what is lost: where so much is in one phase, it is of that phase
-_HOST_BOUND = 0.05  # of a step, for which all ranks have nothing to run: worth a word
+_HOST_BOUND = 0.05  # of a step, for which all ranks have nothing to run, or read: worth a word
 _STAND_STILL = 0.03  # of its computing time, what a rank has no core for
 _FURTHER = 0.25  # of the largest lack of a core of a rank, what is more than its variation
 _COLD = 0.3  # of the time without a core, by how much a rank may then be slower
@@ -68,7 +68,7 @@ def find(facts: Facts) -> list[Trouble]:
         found += _in_turn(_together(facts, list(each)))
     links = slow_links(facts.links, facts.ranks, facts.pairs, facts.cells.given,
                        _numbers(facts.cells.steps)) if facts.links else []
-    return [*found, *_all_without_core(facts), *_all_of_host(facts), *links]
+    return [*found, *_all_without_core(facts), *_of_all(facts), *links]
 
 
 def _slow(facts: Facts) -> Iterable[Trouble]:
@@ -200,12 +200,13 @@ def _late_input(facts: Facts) -> Iterable[Trouble]:
 def _host_gaps(facts: Facts) -> Iterable[Trouble]:
     """Ranks that have nothing to run for longer than the others."""
     seconds = _by_rank_and_step(facts, facts.gaps, "seconds")
+    if len(seconds) < 2:
+        return
     usual = facts.step_seconds.mean()
-    common = seconds.min(axis=0) if len(seconds) > 1 else np.zeros(seconds.shape[1])
-    noise = max(_LEAST_VARIES, np.median([_varies(one / usual) for one in seconds - common]))
+    noise = [_varies(one / usual) for one in seconds - seconds.min(axis=0)]
+    noise = max(_LEAST_VARIES, float(np.median(noise)))
     for rank, mine in enumerate(seconds):
-        others = np.delete(seconds, rank, axis=0)
-        more = (mine - (np.median(others, axis=0) if len(others) else common)) / usual
+        more = (mine - np.median(np.delete(seconds, rank, axis=0), axis=0)) / usual
         for one in patterns(more, max(noise, _varies(more)), _LATE):
             phases, part, name = _of_gaps(facts, rank, one.active)
             yield replace(_trouble(HOST, facts, rank, one.active, one.trend, phases,
@@ -235,18 +236,22 @@ def _of_gaps(
     return tuple(sorted(set(mine["phase"]))), 1.0, name
 
 
-def _all_of_host(facts: Facts) -> Iterable[Trouble]:
-    """What all devices have nothing to run for: the run is bound by its processes. Of a program on
-    processors alone these are the processes themselves."""
-    if on_shared_cores(facts).any():
+def _of_all(facts: Facts) -> Iterable[Trouble]:
+    """What all ranks of an imported run spend a part of their steps on: their devices have nothing
+    to run, as the processes do not launch it, or they read their documents. Of a program on
+    processors gaps are what the processes do."""
+    if not _follow_on(facts.steps):
         return
-    seconds = _by_rank_and_step(facts, facts.gaps, "seconds")
-    common = seconds.min(axis=0)
-    active = common > _HOST_BOUND * facts.step_seconds.to_numpy()
-    if active.mean() > 0.5:
-        phases = tuple(sorted(set(facts.gaps["phase"])))
-        yield _joined([_trouble(HOST, facts, rank, active, trend_of(active), phases, common)
-                       for rank in range(len(seconds))])
+    reads = facts.loads[facts.loads["category"] == "data"]
+    found = [(INPUT, reads)] if on_shared_cores(facts).any() else [
+        (INPUT, reads), (HOST, facts.gaps)]
+    for cause, frame in found:
+        seconds = _by_rank_and_step(facts, frame, "seconds")
+        active = np.median(seconds, axis=0) > _HOST_BOUND * facts.step_seconds.to_numpy()
+        if active.mean() > 0.5:
+            phases = tuple(sorted(set(frame["phase"])))
+            yield _joined([_trouble(cause, facts, rank, active, trend_of(active), phases, mine)
+                           for rank, mine in enumerate(seconds)])
 
 
 def _late_start(facts: Facts) -> Iterable[Trouble]:

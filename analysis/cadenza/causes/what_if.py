@@ -158,6 +158,9 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
     rank = lanes.rank[node]
     pieces = np.bincount(lanes.event[node])[lanes.event[node]]
     frame.loc[frame["category"] == "data", "flops"] = 1.0  # as in loads.operation_loads()
+    if lanes.where("name", HOST_GAP).any():  # an imported run, which tells what operations take in
+        moved = (frame["flops"] <= 0) & (frame["category"] == "compute_other")
+        frame.loc[moved, "flops"] = np.maximum(lanes.column("bytes", 0)[node], 0.0)[moved]
     frame["flops"] /= pieces  # an event with others in it has several nodes
     return frame.assign(
         node=node, rank=rank, time=graph.own[node] - graph.pause[node], pause=graph.pause[node],

@@ -138,8 +138,12 @@ def _delays(rows: pd.DataFrame, meeting: np.ndarray) -> pd.DataFrame:
     """Of pairs of ranks that sent each other messages in both directions: one, other (ranks),
     offset (to be added to the other's times), error, in ns."""
     sends = (rows["kind"] == SEND).to_numpy()
+    # A process sends when it asks for it, a device when its kernel begins: that is launched long
+    # before.
+    process = rows["stream"].astype(object).str.match("host|gloo|mpi").to_numpy(bool)
     asked = np.where(rows["enqueued_ns"] > 0, rows["enqueued_ns"], rows["begin_ns"])
-    sent = np.minimum(rows["begin_ns"].to_numpy(np.int64), asked)
+    begin = rows["begin_ns"].to_numpy(np.int64)
+    sent = np.where(process, np.minimum(begin, asked), begin)
     part = pd.DataFrame({"rank": rows["rank"].to_numpy(), "meeting": meeting,
                          "time": np.where(sends, sent, rows["end_ns"])})
     both = part[sends].merge(part[~sends], on="meeting", suffixes=("_sent", "_received"))

@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 
 from cadenza.errors import DataError, UsageError
-from cadenza.files import printable
+from cadenza.files import made, printable
 from cadenza.log import LOG
 from cadenza.processes import LARGE, mapped
 from cadenza.sources import layout as layouts
@@ -39,7 +39,9 @@ from cadenza.words import shortened
 
 _MOST_SAID = 12  # sentences about what files cannot tell
 _WORLD = 1 << 20
+_SINCE_NS = 10**18  # 2001
 _NO_NAME = "device"  # whose name is not told
+_ENDINGS = {".json", ".gz", ".parquet", ".arrow", ".feather", ".sqlite"}  # of traces
 _DEAR = 0.01  # of the time of all rows: a kernel that takes less is not named
 _NAMED, _FEW = 60, 3  # letters of a kernel's name, and kernels that are named
 
@@ -48,6 +50,7 @@ _NAMED, _FEW = 60, 3  # letters of a kernel's name, and kernels that are named
 class _Summary:
     """What is kept in memory of a rank."""
 
+    path: Path  # of its first file
     rank: int
     world: int
     host: str
@@ -78,15 +81,14 @@ def import_run(
     sizes = layouts.parsed(layout) if layout else None
     if output.exists() or output.is_symlink():
         raise DataError(f"{output}: exists; valid: a new folder")
-    if not output.parent.is_dir():
-        raise DataError(f"{output}: no such folder: {output.parent}")
-    files = _files(inputs, source)
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=output.parent) as folder:
+    files, passed_over = _files(inputs, source)
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=made(output.parent)) as folder:
         aside = Path(folder)
         found = _read(files, aside)
-        made = aside / "run"
-        said = _write(found, made, inputs, files, sizes)
-        made.rename(output)
+        next(iter(found.values())).cannot += passed_over
+        run = aside / "run"
+        said = _write(found, run, inputs, files, sizes)
+        run.rename(output)
     return said
 
 
@@ -96,13 +98,17 @@ def found_in(path: Path) -> bool:
     return bool(_claimed([path, *candidates], SOURCES))
 
 
-def _files(inputs: Sequence[Path], name: str | None) -> list[tuple[Path, Source]]:
-    """Each file that a source reads, and the source."""
+def _files(
+    inputs: Sequence[Path], name: str | None
+) -> tuple[list[tuple[Path, Source]], list[str]]:
+    """Each file that a source reads, and the source; and a sentence about files that look like
+    traces and are none."""
     known = [one for one in SOURCES if name in (None, one.name)]
     if not known:
         valid = ", ".join(one.name for one in SOURCES)
         raise UsageError(f"--from {name}: no such source; valid are {valid}")
     found: list[tuple[Path, Source]] = []
+    others: list[str] = []
     for path in inputs:
         if not path.exists():
             raise DataError(f"{path}: no such file or folder")
@@ -112,7 +118,13 @@ def _files(inputs: Sequence[Path], name: str | None) -> list[tuple[Path, Source]
             what = "; ".join(f"{one.name}: {one.what}" for one in known)
             raise DataError(f"{path}: no trace that can be read; valid: {what}")
         found += mine
-    return found
+        read = {file for file, _ in mine}
+        others += [file.name for file in candidates if file.suffix in _ENDINGS and file.is_file()
+                   and not read & {file, *file.parents}]
+    if not others:
+        return found, []
+    few = ", ".join(shortened(printable(one), _NAMED) for one in others[:_FEW])
+    return found, [f"Files that are no traces, or damaged, are passed over: {len(others)} ({few})."]
 
 
 def _claimed(paths: Iterable[Path], known: Sequence[Source]) -> list[tuple[Path, Source]]:
@@ -175,14 +187,19 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     span = (int(events["begin_ns"].min()), int(events["end_ns"].max())) if len(events) else (0, 0)
     on_device = ~events["stream"].astype(object).str.startswith(HOST)
     device = one.device or (_NO_NAME if (on_device & kind.isin(COMPUTATION)).any() else "")
-    return _Summary(one.rank, one.world, one.host, device, one.place, one.groups,
+    return _Summary(path, one.rank, one.world, one.host, device, one.place, one.groups,
                     one.peak_memory, one.cannot, rows, steps.sort_values("begin_ns"), span,
                     pd.DataFrame({"began": began, "end_ns": rest["end_ns"].to_numpy()}),
                     one.one_clock, one.whole, [file])
 
 
 def _join(one: _Summary, other: _Summary) -> None:
-    """Another part of the same rank."""
+    """Another part of the same rank. @throws DataError where both tell of the same steps: but for
+    one, in which one of them ends"""
+    both = set(one.steps["step"]) & set(other.steps["step"])
+    if len(both) > 1 or (both and len(one.steps) == len(other.steps) == 1):
+        raise DataError(f"{other.path}: tells of step {min(both)} of rank {one.rank}, as "
+                        f"{one.path} does; valid: files of one run, whose ranks they say")
     one.world = max(one.world, other.world)
     one.host, one.device = one.host or other.host, one.device or other.device
     one.place, one.groups = {**other.place, **one.place}, {**other.groups, **one.groups}
@@ -250,7 +267,8 @@ def _write(
     world = max([*ranks, *(one.world - 1 for one in found.values())]) + 1
     shared = _Shared(found, clock, when.steps, when.edges, _lengths(found, when.steps), places,
                      of_group, {rank: flow[owner == rank] for rank in ranks},
-                     _facts(inputs, files, places, clock, when.told, said), world, made)
+                     _facts(inputs, files, places, clock, when.told, said,
+                            int(when.edges[ranks[0]][0])), world, made)
     (made / "trace").mkdir(parents=True)
     LOG.info("writing %d ranks", len(ranks))
     for _ in mapped(partial(_write_rank, shared), ranks, sum(len(o.ends) for o in found.values())):
@@ -296,8 +314,8 @@ def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock]) -> list[str
         lines[f"Nothing that rank {some} did with others tells how far its clock is off: it is "
               "taken to be right."] = None
     if all((one.steps["lengths"].astype(object) == "").all() for one in found.values()):
-        lines["Lengths of documents are not in the trace: more work of a rank in attention is told "
-              "from slowness only where the rest of its work is as fast as usual."] = None
+        lines["The traces do not say how long documents were: a rank with longer ones may look "
+              "slow, unless its other work is as fast as usual."] = None
     said = list(lines)
     if len(said) > _MOST_SAID:
         said = [*said[:_MOST_SAID], f"({len(said) - _MOST_SAID} more sentences of this kind.)"]
@@ -312,7 +330,7 @@ def _sentence(line: str) -> str:
 def _facts(
     inputs: Sequence[Path], files: list[tuple[Path, Source]],
     places: Mapping[int, Mapping[str, int]], clock: Mapping[int, Clock], step: str,
-    said: list[str],
+    said: list[str], begin: int,
 ) -> dict[str, object]:
     names = sorted({source.name for _, source in files})
     sizes = {which: 1 + max(mine.get(which, 0) for mine in places.values())
@@ -327,8 +345,9 @@ def _facts(
         "parallel": sizes,
     }
     key = hashlib.sha256("\n".join(str(path.resolve()) for path, _ in files).encode())
-    when = max(path.stat().st_mtime for path, _ in files)
-    created = datetime.fromtimestamp(when, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = ""
+    if begin > _SINCE_NS:  # ns since 1970: others count from when a machine was started
+        created = datetime.fromtimestamp(begin / 1e9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"run_id": key.hexdigest()[:16], "created": created,
             "config": yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=1 << 20)}
 

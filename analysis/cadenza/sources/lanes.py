@@ -135,7 +135,8 @@ def _communication(
     made["begin_ns"] = _arrivals(events, rows)
     return made.assign(
         category=pd.Series(kind, dtype=object).map(CATEGORIES).to_numpy(),
-        non_blocking=True, flow=flow[chosen], sends=kind == SEND,
+        bytes=np.maximum(rows["bytes"].to_numpy(np.int64), 0), non_blocking=True,
+        flow=flow[chosen], sends=kind == SEND,
         peer=np.where(kind == COLLECTIVE, -1, rows["peer"].to_numpy()),
         waits=group.map(WAITS_FOR_GROUPS).to_numpy(),
     )

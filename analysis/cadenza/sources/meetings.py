@@ -9,7 +9,7 @@ import pandas as pd
 from cadenza.sources.neutral import COLLECTIVE, SEND
 
 COLUMNS = ["rank", "kind", "group", "members", "sequence", "peer", "bytes", "name", "phase",
-           "begin_ns", "end_ns", "enqueued_ns"]
+           "begin_ns", "end_ns", "enqueued_ns", "stream"]
 
 
 def matched(rows: pd.DataFrame, step: np.ndarray) -> np.ndarray:
