@@ -23,6 +23,7 @@ _SHORTEST, _LONGEST = 0.2, 5.0  # seconds
 _LONGEST_REST = 30.0  # seconds: a hang is not to be missed for the sake of costs
 _HANG = 10.0  # usual steps without a new one
 _LEAST_HANG = 10.0  # seconds
+_FIRST = 300.0  # seconds until a first step must have come: start-up takes long
 _HANG_GAPS = 3.0  # times the longest gap between two steps: checkpoints take long
 
 
@@ -136,7 +137,7 @@ class Watch:
         if silence < limit:
             return True
         left = self._feed.left
-        if not self._hangs and (self.found.steps or left):
+        if not self._hangs and (self.found.steps or left or silence > _FIRST):
             self._hangs = True
             why = "the run has ended without saying so: it was killed" if left else \
                 "it hangs, or writes nothing"

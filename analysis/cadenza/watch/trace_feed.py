@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections import deque
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from cadenza.watch.step import Link, Operation, RankStep, Step
 from cadenza.watch.sums import Ends, Reader
 from cadenza.watch.transfers import Links
 
+_SETTLED = 2.0  # seconds since a change, after which the file's time tells of another one
 _ATTEMPTS = 5  # looks at a file that cannot be read, of a writer that lives
 _AT_ONCE = 64  # steps of a file that are read at once
 _BEHIND = 16  # steps by which a rank that writes no more is behind the others
@@ -50,13 +52,15 @@ class _Growing:
         self.last = -1  # number of the last step
         self.failures = 0  # looks in a row that could not read it
         self.changed = 0.0  # when the file was, in seconds since 1970
+        self._settled = False  # whether it had not just changed when it was read
 
     def look(self) -> None:
         """Reads what is new, if the file has changed."""
         found = os.stat(self.path)
         seen = (found.st_ino, found.st_size, found.st_mtime_ns)
-        if seen == self._seen and self.all_read:
+        if seen == self._seen and self.all_read and self._settled:
             return
+        self._settled = time.time() - found.st_mtime > _SETTLED
         steps, rows = self.file.read(self._news)
         self._seen, self.changed = seen, found.st_mtime
         ends = np.cumsum(np.diff(steps["n_events_end"].astype(np.int64), prepend=self._events))
