@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cadenza.sources.neutral import COLLECTIVE, SEND
+from cadenza.sources.neutral import COLLECTIVE, SEND, began
 
 # Of a broadcast, reduction to one, gather or scatter the root may leave before the others.
 _TOGETHER = "all|barrier|reduce_scatter|reducescatter"
@@ -141,9 +141,8 @@ def _delays(rows: pd.DataFrame, meeting: np.ndarray) -> pd.DataFrame:
     # A process sends when it asks for it, a device when its kernel begins: that is launched long
     # before.
     process = rows["stream"].astype(object).str.match("host|gloo|mpi").to_numpy(bool)
-    asked = np.where(rows["enqueued_ns"] > 0, rows["enqueued_ns"], rows["begin_ns"])
     begin = rows["begin_ns"].to_numpy(np.int64)
-    sent = np.where(process, np.minimum(begin, asked), begin)
+    sent = np.where(process, np.minimum(begin, began(rows)), begin)
     part = pd.DataFrame({"rank": rows["rank"].to_numpy(), "meeting": meeting,
                          "time": np.where(sends, sent, rows["end_ns"])})
     both = part[sends].merge(part[~sends], on="meeting", suffixes=("_sent", "_received"))

@@ -31,7 +31,7 @@ from cadenza.sources.kernels import unknown as unknown_kernels
 from cadenza.sources.lanes import assembled
 from cadenza.sources.meetings import COLUMNS as MET
 from cadenza.sources.meetings import matched
-from cadenza.sources.neutral import COMMUNICATION, COMPUTATION, HOST, STEP, RankTrace, Source
+from cadenza.sources.neutral import COMMUNICATION, COMPUTATION, HOST, STEP, began, RankTrace, Source
 from cadenza.sources.known import SOURCES
 from cadenza.sources.windows import same_steps, step_of, windows
 from cadenza.sources.write import RankFacts, write_rank
@@ -180,7 +180,6 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
         one.cannot.append(f"Kernels of no class that is known are taken for other: {some}.")
     if not events["phase"].isin(("forward", "backward")).any():
         one.cannot.append("All computation but the optimizer's is called forward.")
-    began = np.where(rest["enqueued_ns"] > 0, rest["enqueued_ns"], rest["begin_ns"])
     file = aside / f"{secrets.token_hex(8)}.pickle"
     with file.open("xb") as out:
         pickle.dump(events, out, protocol=5)
@@ -189,7 +188,7 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     device = one.device or (_NO_NAME if (on_device & kind.isin(COMPUTATION)).any() else "")
     return _Summary(path, one.rank, one.world, one.host, device, one.place, one.groups,
                     one.peak_memory, one.cannot, rows, steps.sort_values("begin_ns"), span,
-                    pd.DataFrame({"began": began, "end_ns": rest["end_ns"].to_numpy()}),
+                    pd.DataFrame({"began": began(rest), "end_ns": rest["end_ns"].to_numpy()}),
                     one.one_clock, one.whole, [file])
 
 
@@ -278,8 +277,7 @@ def _write(
 
 
 def _steps_of(one: _Summary) -> np.ndarray:
-    began = np.where(one.rows["enqueued_ns"] > 0, one.rows["enqueued_ns"], one.rows["begin_ns"])
-    return step_of(began, one.steps)
+    return step_of(began(one.rows), one.steps)
 
 
 def _aligned_steps(one: _Summary, clock: Clock) -> pd.DataFrame:

@@ -68,9 +68,7 @@ def _computed(events: pd.DataFrame) -> pd.DataFrame:
     device = _on_device(rows)
     if device.any():  # what a process computes beside a device is its launching
         rows, stream = rows[device], stream[device]
-    took = (rows["end_ns"] - rows["begin_ns"]).where(rows["kind"].astype(object) != COPY, 0)
-    sums = took.groupby(stream).sum()
-    main = (stream == (sums.idxmax() if len(sums) else "")).to_numpy()
+    main = (stream == _main_stream(rows)).to_numpy()
     pairs = [intervals.make(rows["begin_ns"][of], rows["end_ns"][of]) for of in (main, ~main)]
     own, owner = intervals.innermost(pairs[0][:, 0], pairs[0][:, 1])
     kept = np.flatnonzero(main)[owner]
@@ -86,6 +84,13 @@ def _computed(events: pd.DataFrame) -> pd.DataFrame:
     return made.sort_values("begin_ns", kind="stable", ignore_index=True)
 
 
+def _main_stream(rows: pd.DataFrame) -> str:
+    """The one that computes for longest, of rows of computation."""
+    took = (rows["end_ns"] - rows["begin_ns"]).where(rows["kind"].astype(object) != COPY, 0)
+    sums = took.groupby(rows["stream"].astype(object)).sum()
+    return str(sums.idxmax()) if len(sums) else ""
+
+
 def _on_device(events: pd.DataFrame) -> np.ndarray:
     """Whether rows are of a queue of a device: threads of the process are "host", "host ..."."""
     streams = events["stream"].astype(object).to_numpy()
@@ -96,10 +101,8 @@ def _on_device(events: pd.DataFrame) -> np.ndarray:
 def _copies(events: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
     """Copies of queues beside the main one, which hold nothing up by themselves."""
     kind, stream = events["kind"].astype(object), events["stream"].astype(object)
-    computes = kind.isin(COMPUTATION) & (kind != COPY) & _on_device(events)
-    took = (events["end_ns"] - events["begin_ns"])[computes]
-    sums = took.groupby(stream[computes]).sum()
-    side = (kind == COPY) & _on_device(events) & (stream != (sums.idxmax() if len(sums) else ""))
+    device = kind.isin(COMPUTATION) & _on_device(events)
+    side = (kind == COPY) & device & (stream != _main_stream(events[device.to_numpy()]))
     rows = events[side.to_numpy()]
     made = _made(rows, np.arange(len(rows)), rows[["begin_ns", "end_ns"]].to_numpy(np.int64),
                  "communication")

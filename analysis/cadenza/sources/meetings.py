@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cadenza.sources.neutral import COLLECTIVE, SEND
+from cadenza.sources.neutral import COLLECTIVE, SEND, began
 
 COLUMNS = ["rank", "kind", "group", "members", "sequence", "peer", "bytes", "name", "phase",
            "begin_ns", "end_ns", "enqueued_ns", "stream"]
@@ -36,8 +36,7 @@ def matched(rows: pd.DataFrame, step: np.ndarray) -> np.ndarray:
                           "name": np.where(numbered | ~collective, 0, _codes(rows["name"])),
                           "bytes": np.where(numbered, -1, rows["bytes"])})
     mine = place.assign(rank=rank, kind=rows["kind"].astype(object).to_numpy())
-    began = np.where(rows["enqueued_ns"] > 0, rows["enqueued_ns"], rows["begin_ns"])
-    order = np.argsort(began, kind="stable")
+    order = np.argsort(began(rows), kind="stable")
     turn = np.empty(len(rows), np.int64)
     turn[order] = mine.iloc[order].groupby(list(mine)).cumcount().to_numpy()
     place = place.assign(number=np.where(numbered, known, turn))

@@ -83,6 +83,11 @@ class Source:
     read: Callable[[Path], list[RankTrace]]  # of one that it claims; DataError: it is damaged
 
 
+def began(rows: pd.DataFrame) -> np.ndarray:
+    """When the process asked for each row, ns: when it launched it, or began it itself."""
+    return np.where(rows["enqueued_ns"] > 0, rows["enqueued_ns"], rows["begin_ns"])
+
+
 def frame(columns: dict[str, object], rows: int) -> pd.DataFrame:
     """COLUMNS of `rows` rows: those given (values of all rows, or one of them all), and defaults.
 
