@@ -330,3 +330,8 @@ def test_all_ranks_wait_for_data(tmp_path):
 def test_one_rank_is_beside_no_other(tmp_path):
     study, _ = imported(tmp_path, ddp(1, steps=8, planted=Planted(launch_ns=3 * MS)))
     assert "others" not in verdict(study)["sentence"]
+
+
+def test_one_of_two_ranks_waits_for_data(tmp_path):
+    study, _ = imported(tmp_path, ddp(2, steps=8, planted=Planted(data_ns={1: 60 * MS})))
+    assert (verdict(study)["members"], verdict(study)["cause"]) == ([1], "input")

@@ -247,7 +247,8 @@ def _of_all(facts: Facts) -> Iterable[Trouble]:
         (INPUT, reads), (HOST, facts.gaps)]
     for cause, frame in found:
         seconds = _by_rank_and_step(facts, frame, "seconds")
-        active = np.median(seconds, axis=0) > _HOST_BOUND * facts.step_seconds.to_numpy()
+        middle = np.quantile(seconds, 0.5, axis=0, method="lower")  # of two ranks the lesser
+        active = middle > _HOST_BOUND * facts.step_seconds.to_numpy()
         if active.mean() > 0.5:
             phases = tuple(sorted(set(frame["phase"])))
             yield _joined([_trouble(cause, facts, rank, active, trend_of(active), phases, mine)
