@@ -25,7 +25,7 @@ from cadenza.watch.step import Link, Operation, RankStep, Step
 from cadenza.watch.sums import Ends, Reader
 from cadenza.watch.transfers import Links
 
-_SETTLED = 2.0  # seconds since a change, after which the file's time tells of another one
+_SETTLED = 0.05  # seconds since a change, after which the time of the file tells of the next one
 _ATTEMPTS = 5  # looks at a file that cannot be read, of a writer that lives
 _AT_ONCE = 64  # steps of a file that are read at once
 _BEHIND = 16  # steps by which a rank that writes no more is behind the others
