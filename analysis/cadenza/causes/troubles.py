@@ -110,6 +110,12 @@ def on_shared_cores(facts: Facts) -> np.ndarray:
     return np.array([not facts.cells.given and on_host(str(device)) for device in devices])
 
 
+def unseen_cores(facts: Facts) -> bool:
+    """Whether an imported run computed on cores of a host, of which no row says that a rank had
+    none for a while."""
+    return bool(_follow_on(facts.steps) and on_shared_cores(facts).any())
+
+
 def _least(facts: Facts) -> np.ndarray:
     """By how much each rank must be slower to be named."""
     return np.where(on_shared_cores(facts), CORES, NOTICED)

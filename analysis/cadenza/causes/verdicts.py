@@ -15,12 +15,16 @@ from cadenza.causes.repair import (
     BETWEEN, PAUSED, SLOW, Trouble, alone_and_last, first_and_last, gains, in_order,
 )
 from cadenza.causes.sentences import ALONE, OF_CORES, Together, kind_and_name, sentence
-from cadenza.causes.troubles import MAIN, Facts, lost_by_phase, on_shared_cores
+from cadenza.causes.troubles import (
+    MAIN, Facts, lost_by_phase, on_shared_cores, unseen_cores,
+)
 from cadenza.words import share
 
 COLUMNS = ["kind", "members", "hosts", "phase", "cause", "since_step", "steps", "trend", "saves",
            "sentence"]
 WORTH = 0.005  # of a step: what saves less is no verdict
+# The same of an imported run on cores of a host: no profiler says when these were taken away.
+_WORTH_UNSEEN = 0.02
 _GAP = 0.01  # of the run: a pause between two steps that is shorter is none
 _STILL = 0.5  # of that, what a rank stood still for
 _SHORT = 0.2  # quantile of the gaps that is usual
@@ -47,7 +51,8 @@ def verdicts(
     """
     whole = float(facts.step_seconds.sum())
     found = _without_free_riders(found, replay, whole, facts)
-    kept = [one for one in _repaired(found, replay) if max(one.saved, one.last) >= WORTH * whole]
+    worth = _WORTH_UNSEEN if unseen_cores(facts) else WORTH
+    kept = [one for one in _repaired(found, replay) if max(one.saved, one.last) >= worth * whole]
     rows = [_row(one.trouble, one.saved / whole, together, facts)
             for one, together in zip(kept, _together(kept, whole, facts), strict=True)]
     most = np.maximum.accumulate([row["saves"] for row in rows][::-1])[::-1].tolist()
@@ -55,7 +60,9 @@ def verdicts(
     most += [row["saves"] for row in between]
     rows += between
     frame = pd.DataFrame(rows, columns=COLUMNS)
-    return frame.iloc[np.argsort(-np.array(most), kind="stable")].reset_index(drop=True)
+    frame = frame.iloc[np.argsort(-np.array(most), kind="stable")].reset_index(drop=True)
+    frame.attrs["worth"] = worth
+    return frame
 
 
 def _together(kept: Sequence[_Repaired], whole: float, facts: Facts) -> list[Together]:
@@ -75,7 +82,8 @@ def _together(kept: Sequence[_Repaired], whole: float, facts: Facts) -> list[Tog
 def said(found: pd.DataFrame, ranks: int) -> list[str]:
     """The sentences of verdicts(), or that there is nothing to repair in a run of several ranks."""
     if found.empty and ranks > 1:
-        return [f"No repair of ranks or links saves more than {share(WORTH)} of a step."]
+        worth = found.attrs.get("worth", WORTH)
+        return [f"No repair of ranks or links saves more than {share(worth)} of a step."]
     return [str(sentence) for sentence in found["sentence"]]
 
 
