@@ -30,7 +30,7 @@ from cadenza.time.parts import LOST
 from cadenza.plan.read import read_plan
 from cadenza.positions import by_depth, by_distance, by_position, last_steps
 from cadenza.opening import open_run
-from cadenza.read.run import chosen
+from cadenza.read.run import chosen, holds_run
 from cadenza.study import Study
 from cadenza.summary import identity, labels, summarize
 from cadenza.tables import PART_HEADERS
@@ -376,6 +376,7 @@ def check(arguments: Namespace) -> int:
 
 
 def watch(arguments: Namespace) -> int:
+    from cadenza.sources.importing import sources_in
     from cadenza.watch.loop import Watch
     from cadenza.watch.neutral_feed import FirstFeed, NeutralFeed
     from cadenza.watch.trace_feed import TraceFeed
@@ -385,6 +386,11 @@ def watch(arguments: Namespace) -> int:
         raise DataError(f"{path}: not a run folder; pass the folder that holds trace/")
     if not path.absolute().parent.is_dir():
         raise DataError(f"{path}: no such folder: {path.parent}")
+    if path.is_dir() and not holds_run(path):
+        others = sources_in(path) - {"neutral"}
+        if others:
+            raise DataError(f"{path}: holds traces of {', '.join(sorted(others))}, which are "
+                            "written at the end; valid: a run, or files of the neutral format")
     log.hide()
     name = printable(str(path))
     feed = FirstFeed(TraceFeed(path), NeutralFeed(path))

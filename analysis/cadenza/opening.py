@@ -22,9 +22,9 @@ def open_run(path: str | Path, whole: bool = False) -> Run:
     path = Path(path)
     if not path.exists() or holds_run(path):
         return Run(path, whole)
-    from cadenza.sources.importing import found_in, import_run  # takes a while to load
+    from cadenza.sources.importing import import_run, sources_in  # takes a while to load
 
-    if not found_in(path):
+    if not sources_in(path):
         return Run(path, whole)
     folder = tempfile.TemporaryDirectory(prefix="cadenza-")
     LOG.info("%s: importing, for this once", path)

@@ -335,3 +335,9 @@ def test_one_rank_is_beside_no_other(tmp_path):
 def test_one_of_two_ranks_waits_for_data(tmp_path):
     study, _ = imported(tmp_path, ddp(2, steps=8, planted=Planted(data_ns={1: 60 * MS})))
     assert (verdict(study)["members"], verdict(study)["cause"]) == ([1], "input")
+
+
+def test_a_finished_record_is_not_watched(capsys):
+    folder = Path(__file__).parent / "data/kineto"
+    assert main(["watch", str(folder)]) == 3
+    assert "holds traces of kineto" in capsys.readouterr().err

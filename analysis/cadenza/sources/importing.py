@@ -92,10 +92,10 @@ def import_run(
     return said
 
 
-def found_in(path: Path) -> bool:
-    """Whether there is something that a source reads, at the first look."""
+def sources_in(path: Path) -> set[str]:
+    """Names of the sources that read something there, at the first look."""
     candidates = sorted(path.iterdir()) if path.is_dir() else [path]
-    return bool(_claimed([path, *candidates], SOURCES))
+    return {source.name for _, source in _claimed([path, *candidates], SOURCES)}
 
 
 def _files(
