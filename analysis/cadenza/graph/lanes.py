@@ -114,8 +114,7 @@ def _cut_at_posts(events: pd.DataFrame, ranks: np.ndarray, origin: int, rank, be
     low, high = rank * size + begin, rank * size + end
     first, last = np.searchsorted(at, low, side="right"), np.searchsorted(at, high, side="left")
     count = np.maximum(last - first, 0) + 1
-    which = np.repeat(np.arange(len(rank)), count)
-    part = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    which, part = intervals.several(count)
     edges = np.append(at, 0)
     cut = np.where(part > 0, edges[np.maximum(first[which] + part - 1, 0)], low[which])
     until = np.where(part < count[which] - 1, edges[np.minimum(first[which] + part, len(at))],

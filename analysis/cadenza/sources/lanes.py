@@ -254,12 +254,11 @@ def _of_host(host: pd.DataFrame, low: np.ndarray, high: np.ndarray) -> pd.DataFr
     """Pieces of gaps that rows of the process cover, the innermost row of each place."""
     pieces, owner = intervals.innermost(host["begin_ns"].to_numpy(np.int64),
                                         host["end_ns"].to_numpy(np.int64))
-    rows = []
     first = np.searchsorted(high, pieces[:, 0], side="right")
     last = np.searchsorted(low, pieces[:, 1], side="left")
     count = np.maximum(last - first, 0)
-    which = np.repeat(np.arange(len(pieces)), count)
-    gap = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + first[which]
+    which, part = intervals.several(count)
+    gap = part + first[which]
     rows = pd.DataFrame({
         "gap": gap, "begin_ns": np.maximum(pieces[which, 0], low[gap]),
         "end_ns": np.minimum(pieces[which, 1], high[gap]),

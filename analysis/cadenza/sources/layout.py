@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from cadenza.errors import UsageError
-from cadenza.sources.neutral import COLLECTIVE
+from cadenza.sources.neutral import COLLECTIVE, DIMENSIONS
 
-DIMENSIONS = ("data", "pipeline", "tensor", "context")
 # Words of groups' names and descriptions, as Megatron-LM, DeepSpeed and PyTorch's device meshes use
 # them; the first that is found counts.
 _WORDS = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cadenza.errors import DataError
 from cadenza.files import printable
-from cadenza.sources.neutral import RankTrace
+from cadenza.sources.neutral import DIMENSIONS, RankTrace
 from cadenza.words import shortened
 
 MOST_RANKS = 1 << 20
@@ -17,7 +17,6 @@ MOST_BYTES = 1 << 61
 _PREFIX = "cadenza."
 _LONGEST = 1 << 26  # bytes of one value: the groups of many ranks
 _LONGEST_NAME = 1 << 12  # letters of a text in it
-_AXES = ("data", "pipeline", "tensor", "context")
 
 
 @dataclass
@@ -100,7 +99,7 @@ def _group(value: list) -> tuple[str, tuple[int, ...]]:
 
 
 def _place(value: dict) -> dict[str, int]:
-    if not set(value) <= set(_AXES):
+    if not set(value) <= set(DIMENSIONS):
         raise ValueError
     return {axis: _integer(at, 0, MOST_RANKS - 1) for axis, at in value.items()}
 
@@ -112,7 +111,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
               _json(lambda world: _integer(world, 0, MOST_RANKS))),
     "host": ("a short text", _name),
     "device": ("a short text", _name),
-    "place": ('JSON as {"data": 1, "pipeline": 0}, of ' + ", ".join(_AXES), _json(_place)),
+    "place": ('JSON as {"data": 1, "pipeline": 0}, of ' + ", ".join(DIMENSIONS), _json(_place)),
     "groups": ('JSON as {"name": ["purpose", [0, 1]]}, with world ranks',
                _json(lambda groups: {_name(name): _group(group)
                                      for name, group in groups.items()})),

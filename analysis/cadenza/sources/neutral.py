@@ -22,6 +22,7 @@ COLLECTIVE, SEND, RECEIVE = COMMUNICATION = ("collective", "send", "receive")
 DATA, CHECKPOINT, PAUSE = ON_HOST = ("data", "checkpoint", "pause")  # what the process did instead
 SYNCHRONIZE = "synchronize"  # the process waits until a device, or a communication, is done
 KINDS = (STEP, *COMPUTATION, *COMMUNICATION, *ON_HOST, SYNCHRONIZE)
+DIMENSIONS = ("data", "pipeline", "tensor", "context")  # of a layout, a rank's place in which
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
 HOST = "host"  # the stream of the process's main thread, "host ..." that of others; any other text
 # is a queue of a device

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.read.schema import CODES, SCHEMA, TABLES
+from cadenza.time.intervals import several
 from cadenza.version import VERSION
 
 PRODUCER = "importer"
@@ -97,8 +98,8 @@ def _cut(events: pd.DataFrame, edges: np.ndarray) -> tuple[pd.DataFrame, np.ndar
     first = np.where(beside, last, np.maximum(first, 0))
     last = np.minimum(last, len(edges) - 2)
     count = np.maximum(np.where((first < 0) | (end <= edges[0]), 0, last - first + 1), 0)
-    which = np.repeat(np.arange(len(events)), count)
-    step = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + first[which]
+    which, part = several(count)
+    step = part + first[which]
     found = events.iloc[which].assign(begin_ns=np.maximum(begin[which], edges[step]),
                                       end_ns=np.minimum(end[which], edges[step + 1]))
     order = np.lexsort((found["begin_ns"].to_numpy(), step))

@@ -14,6 +14,12 @@ def make(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return pairs.reshape(-1, 2)
 
 
+def several(count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of which each stands for `count` pieces: of each piece its row, and its number in it."""
+    which = np.repeat(np.arange(len(count)), count)
+    return which, np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+
+
 def clip(pairs: np.ndarray, begin: int, end: int) -> np.ndarray:
     """What lies inside [begin, end)."""
     inside = np.clip(pairs, begin, end)

@@ -17,16 +17,14 @@ from cadenza.graph.loads import PHASES_OF_WORK
 from cadenza.graph.pauses import LEAST_NS
 from cadenza.log import LOG
 from cadenza.sources import neutral, neutral_files
-from cadenza.watch.step import Link, Operation, RankStep, Step, Stop, Sums
+from cadenza.sources.lanes import CATEGORIES
+from cadenza.watch.step import Link, Operation, RankStep, Step, Stop, Sums, of_all
 
-_CATEGORIES = {neutral.ATTENTION: "compute_attention", neutral.DENSE: "compute_dense",
-               neutral.OTHER: "compute_other", neutral.COPY: "compute_other",
-               neutral.OPTIMIZER: "optimizer"}
+_CATEGORIES = {kind: CATEGORIES[kind] for kind in neutral.COMPUTATION}
 _PHASES = {"recompute": "backward"}
 _AT_ONCE = 256  # files that are read at once
 _BEHIND = 16  # steps by which a rank that writes no more is behind the others
 _ENDED = 600.0  # seconds: what was last written earlier than that is of a run that has ended
-_PLACES = ("data", "pipeline", "tensor", "context")
 
 
 class _Rank:
@@ -162,7 +160,7 @@ class NeutralFeed:
         self._of = dict(sorted(self._of.items()))
         self.ranks = pd.DataFrame([
             {"rank": rank, "host": one.host, "device": one.device, "role": "trainer",
-             "local_rank": 0, **{name: int(one.place.get(name, 0)) for name in _PLACES}}
+             "local_rank": 0, **{name: int(one.place.get(name, 0)) for name in neutral.DIMENSIONS}}
             for rank, one in self._of.items()])
         self.ranks["local_rank"] = self.ranks.groupby("host").cumcount()
         return True
@@ -175,18 +173,9 @@ class NeutralFeed:
                 del self._of[rank]
 
     def _complete(self) -> list[Step]:
-        found, each = [], list(self._of.values())
-        while each and all(one.waiting for one in each):
-            number = max(one.waiting[0][0].number for one in each)
-            behind = [one for one in each if one.waiting[0][0].number < number]
-            if behind:  # steps that another rank does not have
-                for one in behind:
-                    one.waiting.popleft()
-                continue
-            taken = [one.waiting.popleft() for one in each]
-            found.append(Step(number, np.array(list(self._of)), tuple(step for step, _ in taken),
-                              self._transfers([moves for _, moves in taken])))
-        return found
+        return [Step(number, np.array(list(self._of)), tuple(step for step, _ in taken),
+                     self._transfers([moves for _, moves in taken]))
+                for number, taken in of_all([one.waiting for one in self._of.values()])]
 
     def _transfers(self, each: list[dict[tuple, tuple]]) -> Sums:
         """Who comes last to a collective waits for nobody: it takes as long as on the rank where it

@@ -4,6 +4,8 @@ they are made of. A feed gives steps as a run completes them."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -84,6 +86,19 @@ class Step:
     @property
     def seconds(self) -> float:
         return max(one.end_ns - one.begin_ns for one in self.each) / 1e9
+
+
+def of_all(waiting: Sequence[deque]) -> Iterator[tuple[int, list]]:
+    """Takes the next steps that all ranks have: their number, and what waits of each rank, a tuple
+    that begins with its RankStep. Steps that another rank does not have are dropped."""
+    while waiting and all(waiting):
+        number = max(mine[0][0].number for mine in waiting)
+        behind = [mine for mine in waiting if mine[0][0].number < number]
+        if behind:
+            for mine in behind:
+                mine.popleft()
+            continue
+        yield number, [mine.popleft() for mine in waiting]
 
 
 class Feed(Protocol):

@@ -21,7 +21,7 @@ from cadenza.log import LOG
 from cadenza.read.rank_file import RankFile, text
 from cadenza.read.rank_tables import Tables
 from cadenza.read.run import rank_files
-from cadenza.watch.step import Link, Operation, RankStep, Step
+from cadenza.watch.step import Link, Operation, RankStep, Step, of_all
 from cadenza.watch.sums import Ends, Reader
 from cadenza.watch.transfers import Links
 
@@ -239,14 +239,7 @@ class TraceFeed:
     def _complete(self) -> list[Step]:
         found = []
         files = list(self._files.values())
-        while all(one.waiting for one in files):
-            number = max(one.waiting[0][0].number for one in files)
-            behind = [one for one in files if one.waiting[0][0].number < number]
-            if behind:  # steps that another rank does not have
-                for one in behind:
-                    one.waiting.popleft()
-                continue
-            taken = [one.waiting.popleft() for one in files]
+        for number, taken in of_all([one.waiting for one in files]):
             ranks = [one.file.rank for one in files]
             transfers = self._links.transfers(
                 ranks, [ends for _, ends in taken], [one.reader.names for one in files],

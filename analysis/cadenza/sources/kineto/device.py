@@ -12,8 +12,8 @@ from cadenza.sources.kernels import COMMUNICATION, class_of
 from cadenza.sources.kineto.events import COPYING, KERNEL, LAUNCH, Events
 from cadenza.sources.kineto.labels import Labels
 from cadenza.sources.kineto.phases import BACKWARD, FORWARD, NO_PHASE, OPTIMIZER, Phases
-from cadenza.sources.kineto.products import within
 from cadenza.sources.kineto.rows import Rows, Words
+from cadenza.sources.kineto.spans import enclosing
 
 
 class Launches(NamedTuple):
@@ -61,8 +61,8 @@ def _flops(events: Events, rows: np.ndarray, launched: Launches) -> np.ndarray:
     """Of a matrix product for the longest kernel that it launched; 0 for all others."""
     products, flops = events.products
     found = np.zeros(rows.size)
-    which = within(events.lane[products], events.begin[products], events.end[products],
-                   launched.lane, launched.begin)
+    which = enclosing((events.lane[products], events.begin[products], events.end[products]),
+                      launched.lane, launched.begin)
     took = events.end[rows] - events.begin[rows]
     mine = np.flatnonzero(which >= 0)
     order = mine[np.lexsort((-took[mine], which[mine]))]

@@ -12,9 +12,8 @@ from cadenza.sources import neutral
 from cadenza.sources.kineto.events import LAUNCH, OPERATION, RANGE, Events
 from cadenza.sources.kineto.labels import Labels
 from cadenza.sources.kineto.phases import OPTIMIZER, Phases
-from cadenza.sources.kineto.products import within
 from cadenza.sources.kineto.rows import Rows, Words
-from cadenza.sources.kineto.spans import Spans, nesting, outermost
+from cadenza.sources.kineto.spans import Spans, enclosing, nesting, outermost
 
 # kind, pattern of the whole name or of its begin, in lower case
 _RANGES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -66,7 +65,7 @@ def add_computation(rows: Rows, events: Events, phases: Phases, labels: Labels, 
 def _flops(events: Events, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Of the matrix products in each of these operations."""
     products, flops = events.products
-    inside = within(lane, begin, end, events.lane[products], events.begin[products])
+    inside = enclosing((lane, begin, end), events.lane[products], events.begin[products])
     return np.bincount(inside[inside >= 0], flops[inside >= 0], len(lane))
 
 
