@@ -58,10 +58,10 @@ def _phases_of_names(events: Events) -> np.ndarray:
 
 
 def _flops(events: Events, rows: np.ndarray, launched: Launches) -> np.ndarray:
-    """Of a matrix product for the longest kernel that it launched; 0 for all others."""
-    products, flops = events.products
+    """Of a call for the longest kernel that it launched; 0 for all others."""
+    calls, flops = events.work
     found = np.zeros(rows.size)
-    which = enclosing((events.lane[products], events.begin[products], events.end[products]),
+    which = enclosing((events.lane[calls], events.begin[calls], events.end[calls]),
                       launched.lane, launched.begin)
     took = events.end[rows] - events.begin[rows]
     mine = np.flatnonzero(which >= 0)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cadenza.sources.kernels import COMMUNICATION, class_of
-from cadenza.sources.kineto.products import FACTORS, flops_of
+from cadenza.sources.kineto.flops import flops_of, tells_flops
 from cadenza.sources.kineto.parameters import ParameterRecorder, Parameters, input_bytes
 from cadenza.sources.kineto.texts import Codes
 
@@ -39,7 +39,7 @@ _COLUMNS = itemgetter("cat", "name", "pid", "tid", "ts", "dur")
 _PHASE, _ARGUMENTS = itemgetter("ph"), itemgetter("args")
 _OTHERS, _NUMBERS = frozenset("iM"), frozenset((int, float))
 _NONE: dict[str, Any] = {}
-_OF_COMMUNICATION, _OF_PRODUCT = 1, 2
+_OF_COMMUNICATION, _OF_WORK = 1, 2
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Events:
     names: list[str]
     lanes: list[tuple[Any, Any]]  # process and thread, or device and stream, as the file has them
     copied: tuple[np.ndarray, np.ndarray]  # rows of copies, and their bytes
-    products: tuple[np.ndarray, np.ndarray]  # rows of matrix products, and their FLOPs
+    work: tuple[np.ndarray, np.ndarray]  # rows of operations whose FLOPs are told, and these
     # Rows of operations and the bytes of their inputs, where nothing is launched on a device.
     inputs: tuple[np.ndarray, np.ndarray]
     parameters: Parameters
@@ -77,13 +77,12 @@ class Events:
     def of(self, own: np.ndarray) -> Events:
         """Those that `own` holds for, without memory, which says no thread."""
         row = np.cumsum(own) - 1
-        copied, product, taken = (own[rows[0]]
-                                  for rows in (self.copied, self.products, self.inputs))
+        copied, work, taken = (own[rows[0]] for rows in (self.copied, self.work, self.inputs))
         return replace(
             self, begin=self.begin[own], end=self.end[own], kind=self.kind[own],
             name=self.name[own], lane=self.lane[own], link=self.link[own],
             copied=(row[self.copied[0][copied]], self.copied[1][copied]),
-            products=(row[self.products[0][product]], self.products[1][product]),
+            work=(row[self.work[0][work]], self.work[1][work]),
             inputs=(row[self.inputs[0][taken]], self.inputs[1][taken]),
             parameters=self.parameters.of(own, row), memory=self.memory[:0])
 
@@ -94,10 +93,10 @@ class Recorder:
     def __init__(self) -> None:
         self._names, self._lanes = Codes(), Codes((None, None))
         self._kinds = _Kinds()
-        self._tells = np.zeros(0, np.int8)  # by name: of communication, of a product
+        self._tells = np.zeros(0, np.int8)  # by name: of communication, of work
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._copied: list[tuple[int, int]] = []
-        self._products: list[tuple[int, int]] = []
+        self._work: list[tuple[int, int]] = []
         self._inputs: list[tuple[int, int]] = []
         self._launched = False
         self._memory: list[tuple[float, float, int, int]] = []
@@ -156,10 +155,10 @@ class Recorder:
         tells = self._tells[name]
         for at in np.flatnonzero((tells == _OF_COMMUNICATION) & (kind != LAUNCH)).tolist():
             self._parameters.add(self.count + at, self._names.thing(int(name[at])), args[at])
-        for at in np.flatnonzero((tells == _OF_PRODUCT) & (kind == OPERATION)).tolist():
+        for at in np.flatnonzero((tells == _OF_WORK) & (kind == OPERATION)).tolist():
             flops = flops_of(self._names.thing(int(name[at])), args[at])
             if flops:
-                self._products.append((self.count + at, flops))
+                self._work.append((self.count + at, flops))
         self._launched |= bool((kind >= LAUNCH).any())
         if not self._launched:  # else kernels compute, and reading so much more takes time
             self._inputs += [(self.count + at, input_bytes(args[at]))
@@ -168,8 +167,8 @@ class Recorder:
     def _telling(self, number: int) -> int:
         """What events of this name may say something about."""
         name = self._names.thing(number)
-        if name in FACTORS:
-            return _OF_PRODUCT
+        if tells_flops(name):
+            return _OF_WORK
         return _OF_COMMUNICATION if name == "record_param_comms" \
             or name.startswith(("c10d::", "gloo:")) or class_of(name) == COMMUNICATION else 0
 
@@ -191,14 +190,14 @@ class Recorder:
         self._parts = []
         columns[0] += base
         columns[1] += base
-        copied, products, inputs = (np.array(rows, np.int64).reshape(-1, 2).T
-                                    for rows in (self._copied, self._products, self._inputs))
+        copied, work, inputs = (np.array(rows, np.int64).reshape(-1, 2).T
+                                for rows in (self._copied, self._work, self._inputs))
         memory = np.array(self._memory, np.float64).reshape(-1, 4)
         memory = memory[np.isfinite(memory).all(axis=1) & (np.abs(memory[:, 0]) < LATEST)
                         & (np.abs(memory[:, 2]) < 1 << 60)]
         moments = _nanoseconds(memory[:, 0], memory[:, 1]) + base
         return Events(*columns, self._names.things(), self._lanes.things(), (copied[0], copied[1]),
-                      (products[0], products[1]), (inputs[0], inputs[1]), self._parameters.finish(),
+                      (work[0], work[1]), (inputs[0], inputs[1]), self._parameters.finish(),
                       np.column_stack((moments, memory[:, 2:].astype(np.int64))), self._labels,
                       list(self._told()))
 

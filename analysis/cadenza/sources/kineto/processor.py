@@ -63,9 +63,9 @@ def add_computation(rows: Rows, events: Events, phases: Phases, labels: Labels, 
 
 
 def _flops(events: Events, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Of the matrix products in each of these operations."""
-    products, flops = events.products
-    inside = enclosing((lane, begin, end), events.lane[products], events.begin[products])
+    """Of the calls in each of these operations."""
+    calls, flops = events.work
+    inside = enclosing((lane, begin, end), events.lane[calls], events.begin[calls])
     return np.bincount(inside[inside >= 0], flops[inside >= 0], len(lane))
 
 

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FLOPs of calls whose shapes PyTorch's profiler tells, beside products counted one by one."""
+
+import kineto_files as k
+import pytest
+
+from cadenza.sources.kineto import KINETO
+from cadenza.sources.kineto.flops import flops_of
+
+HEADS, WIDTH = 3, 8
+
+
+def counted(documents, causal, queries=None, width_of_values=WIDTH):
+    """Two FLOPs for each number of a key and of a value that a query of a head meets."""
+    found = 0
+    for keys in documents:
+        for query in range(queries or keys):
+            for key in range(keys):
+                if key <= query or not causal:
+                    found += HEADS * 2 * (WIDTH + width_of_values)
+    return found
+
+
+def said(name, shape, causal, value=None, **more):
+    """The inputs of a call, by the schemas of PyTorch 2.2 to 2.9 and FlashAttention 2.7."""
+    q, k_, v = shape, shape, value or shape
+    flag, zero = str(causal), "0."
+    tensors = {"": [q, k_, v], "out": [q, q, k_, v, q, [1, HEADS, 4]]}
+    calls = {
+        "aten::_scaled_dot_product_flash_attention": ("", [zero, flag, "False"]),
+        "aten::_scaled_dot_product_flash_attention_backward":
+            ("out", ["", "", "4", "4", zero, flag, "", "", ""]),
+        "aten::_scaled_dot_product_flash_attention_for_cpu": ("", [zero, flag, "", ""]),
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward":
+            ("out", [zero, flag, "", ""]),
+        "aten::_scaled_dot_product_efficient_attention": ("", ["", "True", zero, flag]),
+        "aten::_scaled_dot_product_efficient_attention_backward":
+            ("bias", ["", "", zero, "[True, True, True, False]", flag]),
+        "aten::_scaled_dot_product_cudnn_attention": ("", ["", "True", zero, flag, "False"]),
+        "aten::_scaled_dot_product_cudnn_attention_backward":
+            ("out", ["", "", "", "", "", "4", "4", zero, flag]),
+        "flash_attn::_flash_attn_forward": ("", [zero, "0.35", flag, "-1", "-1"]),
+        "flash_attn::_flash_attn_backward":
+            ("out", ["", "", "", zero, "0.35", flag, "-1", "-1"]),
+        "flash_attn::_flash_attn_varlen_forward":
+            ("", ["", "", "LONGEST", "LONGEST", zero, "0.35", flag, "-1", "-1"]),
+        "flash_attn::_flash_attn_varlen_backward":
+            ("out", ["", "", "", "", "", "LONGEST", "LONGEST", zero, "0.35", flag, "-1", "-1"]),
+    }
+    tensors["bias"] = [q, q, k_, v, [], q, [1, HEADS, 4]]
+    kind, plain = calls[name]
+    plain = [str(more.get("longest", "")) if one == "LONGEST" else one for one in plain]
+    dims = tensors[kind] + [[]] * len(plain)
+    if "begins" in more:
+        first = 3 if name.endswith("forward") else 9
+        dims[first] = dims[first + 1] = [more["begins"]]
+    return {"Input Dims": dims, "Concrete Inputs": [""] * len(tensors[kind]) + plain}
+
+
+ATEN = ["aten::_scaled_dot_product_flash_attention",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "aten::_scaled_dot_product_efficient_attention",
+        "aten::_scaled_dot_product_cudnn_attention"]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ATEN)
+def test_attention_of_pytorch(name, causal):
+    shape = [2, HEADS, 5, WIDTH]
+    forward = counted([5, 5], causal)
+    assert flops_of(name, said(name, shape, causal)) == forward
+    assert flops_of(name + "_backward", said(name + "_backward", shape, causal)) == 2.5 * forward
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_of_the_flash_attention_library(causal):
+    name, forward = "flash_attn::_flash_attn", counted([5, 5], causal)
+    for ending, times in (("_forward", 1), ("_backward", 2.5)):
+        found = flops_of(name + ending, said(name + ending, [2, 5, HEADS, WIDTH], causal))
+        assert found == times * forward
+
+
+@pytest.mark.parametrize(("tokens", "documents", "longest", "lengths"), [
+    (12, 1, "", [12]), (12, 3, 4, [4, 4, 4]),
+    (12, 3, 6, None),  # of different lengths, which no shape tells
+    (12, 3, "", None), (12, 5, 4, None)])
+def test_packed_documents_of_one_length(tokens, documents, longest, lengths):
+    name = "flash_attn::_flash_attn_varlen"
+    for ending, times in (("_forward", 1), ("_backward", 2.5)):
+        inputs = said(name + ending, [tokens, HEADS, WIDTH], True, begins=documents + 1,
+                      longest=longest)
+        assert flops_of(name + ending, inputs) == times * (counted(lengths, True) if lengths else 0)
+
+
+def test_widths_of_keys_and_values_may_differ():
+    name = ATEN[0]
+    inputs = said(name, [1, HEADS, 7, WIDTH], False, value=[1, HEADS, 7, 2])
+    assert flops_of(name, inputs) == counted([7], False, width_of_values=2)
+
+
+def test_a_causal_mask_of_more_keys_than_queries_is_not_told():
+    name = ATEN[0]
+    inputs = said(name, [1, HEADS, 4, WIDTH], True)
+    inputs["Input Dims"][1] = inputs["Input Dims"][2] = [1, HEADS, 9, WIDTH]
+    assert flops_of(name, inputs) == 0
+    inputs["Concrete Inputs"][4] = "False"
+    assert flops_of(name, inputs) == counted([9], False, queries=4)
+
+
+def test_a_window_is_not_told():
+    name = "flash_attn::_flash_attn_forward"
+    inputs = said(name, [1, 4, HEADS, WIDTH], True)
+    inputs["Concrete Inputs"][6] = "128"
+    assert flops_of(name, inputs) == 0
+
+
+@pytest.mark.parametrize("wrong", [
+    {}, {"Input Dims": []}, {"Input Dims": "x"}, {"Concrete Inputs": None},
+    {"Concrete Inputs": ["", "", "", "0.", 1]}, {"Input Dims": [[1, 2, 3, 4]] * 2},
+    {"Input Dims": [[1, 2, 3, "4"]] * 7}, {"Input Dims": [[1, 2, -3, 4]] * 7},
+    {"Input Dims": [[2 << 28] * 4] * 7}, {"Input Dims": [[2, 3, 4]] * 7}, {"Input Dims": [[]] * 7}])
+def test_what_is_no_shape_tells_nothing(wrong):
+    sound = said(ATEN[0], [1, HEADS, 4, WIDTH], True)
+    assert flops_of(ATEN[0], {**sound, **wrong} if wrong else {}) == 0
+
+
+def test_a_call_counts_once_with_its_longest_kernel(tmp_path):
+    made = k.Recording()
+    made.range("ProfilerStep#0", 0, 100)
+    name = ATEN[0]
+    inputs = said(name, [1, HEADS, 6, WIDTH], True)
+    made.host("aten::scaled_dot_product_attention", 10, 30, **inputs)
+    made.host(name, 12, 20, **inputs)
+    made.host("aten::_flash_attention_forward", 14, 10, **inputs)
+    made.kernel("memset_something_elementwise", 15, 20, 1)
+    made.kernel("void pytorch_flash::flash_fwd_kernel<x>", 18, 30, 40)
+    (rank,) = KINETO.read(k.write(tmp_path / "rank0.json", k.document(made.events)))
+    told = rank.events[rank.events["flops"] > 0]
+    assert told[["kind", "flops"]].values.tolist() == [["attention", counted([6], True)]]
