@@ -167,6 +167,9 @@ def _add_import(to: argparse._SubParsersAction) -> None:
                       help="sizes of data, pipeline, tensor, context, as data=4,tensor=2: ranks "
                            "count through tensor first, then context, data and pipeline; "
                            "default: what the process groups tell")
+    made.add_argument("--lengths", type=Path, metavar="FILE",
+                      help="tokens of each document, of every step and rank a line: step rank "
+                           "length length ...")
     made.set_defaults(action=commands.import_traces)
     add_detail(made)
 

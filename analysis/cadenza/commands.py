@@ -122,7 +122,8 @@ def report(arguments: Namespace) -> None:
 def import_traces(arguments: Namespace) -> None:
     from cadenza.sources.importing import import_run  # takes a while to load
 
-    said = import_run(arguments.traces, arguments.output, arguments.source, arguments.layout)
+    said = import_run(arguments.traces, arguments.output, arguments.source, arguments.layout,
+                      arguments.lengths)
     log.hide()
     for line in said:
         print(line)

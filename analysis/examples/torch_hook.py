@@ -44,10 +44,10 @@ COMPUTATION = ("attention", "dense", "other", "optimizer", "copy")
 COLUMNS = {"begin_ns": "int64", "end_ns": "int64", "kind": "string", "phase": "string",
            "name": "string", "stream": "string", "group": "string", "members": "string",
            "sequence": "int64", "peer": "int32", "bytes": "int64", "dtype": "string",
-           "enqueued_ns": "int64", "still_ns": "int64", "step": "int64"}
+           "enqueued_ns": "int64", "still_ns": "int64", "step": "int64", "lengths": "string"}
 DEFAULTS = {"phase": "other", "name": "", "stream": "host", "group": "", "members": "",
             "sequence": -1, "peer": -1, "bytes": -1, "dtype": "", "enqueued_ns": 0, "still_ns": -1,
-            "step": -1}
+            "step": -1, "lengths": ""}
 NO_BATCH = object()
 
 
@@ -79,12 +79,14 @@ class TimeHook:
     def __exit__(self, *_):
         self._undo.close()
 
-    def step(self):
-        """A step ends, and the next one begins."""
+    def step(self, lengths=()):
+        """A step ends, and the next one begins.
+        @param lengths  tokens of each of its documents on this rank, where documents differ"""
         now = self._clock.now()
         self._cut(now)
         self._doing.clear()  # what an exception left
-        self._add(self._begun[:1], now[:1], kind="step", step=self._number)
+        self._add(self._begun[:1], now[:1], kind="step", step=self._number,
+                  lengths=",".join(map(str, lengths)))
         self._begun, self._number = now, self._number + 1
         if self._number - self._first >= self._every:
             self._write()

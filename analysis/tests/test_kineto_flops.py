@@ -5,7 +5,8 @@ import kineto_files as k
 import pytest
 
 from cadenza.sources.kineto import KINETO
-from cadenza.sources.kineto.flops import flops_of
+from cadenza.sources.kineto.flops import Packed, flops_of
+from cadenza.sources.kineto.packed import flops_of_packed
 
 HEADS, WIDTH = 3, 8
 
@@ -80,16 +81,36 @@ def test_attention_of_the_flash_attention_library(causal):
         assert found == times * forward
 
 
-@pytest.mark.parametrize(("tokens", "documents", "longest", "lengths"), [
-    (12, 1, "", [12]), (12, 3, 4, [4, 4, 4]),
-    (12, 3, 6, None),  # of different lengths, which no shape tells
-    (12, 3, "", None), (12, 5, 4, None)])
-def test_packed_documents_of_one_length(tokens, documents, longest, lengths):
+@pytest.mark.parametrize(("tokens", "documents", "longest", "known", "found"), [
+    (12, 1, "", [], [12]), (12, 3, 4, [], [4, 4, 4]),  # no other lengths can be
+    (12, 3, 6, [], None), (12, 3, "", [], None), (12, 5, 4, [], None),
+    (12, 3, 6, [6, 2, 4], [6, 2, 4]),
+    (12, 3, 6, [9, 6, 2, 4, 3], [6, 2, 4]),  # a microbatch of the step
+    (12, 2, 8, [4, 8, 4], [4, 8]),  # two microbatches could be meant, of as many pairs
+    (12, 2, 8, [4, 8, 5, 7], None),  # of different numbers of pairs
+    (12, 3, 6, [6, 6], None), (12, 3, 6, [1, 2, 3], None)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_packed_documents(tokens, documents, longest, known, found, causal):
     name = "flash_attn::_flash_attn_varlen"
     for ending, times in (("_forward", 1), ("_backward", 2.5)):
-        inputs = said(name + ending, [tokens, HEADS, WIDTH], True, begins=documents + 1,
-                      longest=longest)
-        assert flops_of(name + ending, inputs) == times * (counted(lengths, True) if lengths else 0)
+        call = flops_of(name + ending, said(name + ending, [tokens, HEADS, WIDTH], causal,
+                                            begins=documents + 1, longest=longest))
+        assert isinstance(call, Packed)
+        expected = times * counted(found, causal) if found else 0
+        assert flops_of_packed([call, call], [3, 3], {3: known}).tolist() == [expected] * 2
+
+
+def test_packed_documents_of_a_step(tmp_path):
+    made = k.Recording()
+    name = "flash_attn::_flash_attn_varlen_forward"
+    for step in (0, 1):
+        made.range(f"ProfilerStep#{step}", 100 * step, 100)
+        made.host(name, 100 * step + 10, 20, **said(name, [12, HEADS, WIDTH], True, begins=3))
+        made.kernel("void flash_fwd_kernel<x>", 100 * step + 12, 100 * step + 30, 40)
+    path = k.write(tmp_path / "rank5.json", k.document(made.events, rank=5))
+    (rank,) = KINETO.read(path, {5: {1: [9, 3]}, 4: {0: [6, 6]}})
+    attention = rank.events[rank.events["kind"] == "attention"]
+    assert attention["flops"].tolist() == [0, counted([9, 3], True)]
 
 
 def test_widths_of_keys_and_values_may_differ():

@@ -126,11 +126,12 @@ def late(rank, folder):
             Event.passed = passed
             with hook.range("dense", "forward", f"file {hook._number}"):
                 Event.now += 10**6
-            hook.step()
+            hook.step([5, 3])
             told = [row["name"] for row in rows(folder, rank) if row["kind"] == "dense"]
             assert told == (["file 0", "file 1", "file 2"] if passed else []), told
     steps = [row for row in rows(folder, rank) if row["kind"] == "step"]
     assert [row["step"] for row in steps] == [0, 1, 2]
+    assert {row["lengths"] for row in steps} == {"5,3"}
 
 
 def device_clock(rank, folder):

@@ -31,7 +31,9 @@ from cadenza.sources.kernels import unknown as unknown_kernels
 from cadenza.sources.lanes import assembled
 from cadenza.sources.meetings import COLUMNS as MET
 from cadenza.sources.meetings import matched
-from cadenza.sources.neutral import COMMUNICATION, COMPUTATION, HOST, STEP, began, RankTrace, Source
+from cadenza.sources.lengths import read_lengths, with_lengths
+from cadenza.sources.neutral import (COMMUNICATION, COMPUTATION, DIMENSIONS, HOST, NO_LENGTHS, STEP,
+                                     Lengths, RankTrace, Source, began)
 from cadenza.sources.known import SOURCES
 from cadenza.sources.windows import same_steps, step_of, windows
 from cadenza.sources.write import RankFacts, write_rank
@@ -69,22 +71,25 @@ class _Summary:
 
 
 def import_run(
-    inputs: Sequence[Path], output: Path, source: str | None = None, layout: str | None = None
+    inputs: Sequence[Path], output: Path, source: str | None = None, layout: str | None = None,
+    lengths: Path | None = None,
 ) -> list[str]:
     """Writes a run folder of what the inputs (files, or folders of them) tell.
 
     @param source  name of one of SOURCES; default: each file says it
     @param layout  sizes of dimensions, such as "data=4,tensor=2"; default: the process groups
+    @param lengths  file of documents' lengths, as lengths.read_lengths() has it
     @returns sentences: what the files cannot tell
     @throws DataError, UsageError
     """
     sizes = layouts.parsed(layout) if layout else None
+    told = read_lengths(lengths) if lengths else NO_LENGTHS
     if output.exists() or output.is_symlink():
         raise DataError(f"{output}: exists; valid: a new folder")
     files, passed_over = _files(inputs, source)
     with tempfile.TemporaryDirectory(prefix=".import-", dir=made(output.parent)) as folder:
         aside = Path(folder)
-        found = _read(files, aside)
+        found = _read(files, aside, told)
         next(iter(found.values())).cannot += passed_over
         run = aside / "run"
         said = _write(found, run, inputs, files, sizes)
@@ -141,13 +146,14 @@ def _claimed(paths: Iterable[Path], known: Sequence[Source]) -> list[tuple[Path,
     return found
 
 
-def _read(files: list[tuple[Path, Source]], aside: Path) -> dict[int, _Summary]:
+def _read(files: list[tuple[Path, Source]], aside: Path, lengths: Lengths) -> dict[int, _Summary]:
     """By rank. Every rank's rows are put aside."""
     found: dict[int, _Summary] = {}
     LOG.info("reading %d files", len(files))
     sizes = sum(path.stat().st_size for path, _ in files if path.is_file())
     large = LARGE if sizes > 1 << 24 else 0  # bytes: of less, processes take longer to start
-    for number, parts in enumerate(mapped(partial(_read_one, aside), files, large), start=1):
+    each = mapped(partial(_read_one, aside, lengths), files, large)
+    for number, parts in enumerate(each, start=1):
         LOG.info("read %d of %d files", number, len(files))
         for one in parts:
             if one.rank in found:
@@ -159,9 +165,12 @@ def _read(files: list[tuple[Path, Source]], aside: Path) -> dict[int, _Summary]:
     return dict(sorted(found.items()))
 
 
-def _read_one(aside: Path, item: tuple[Path, Source]) -> list[_Summary]:
+def _read_one(aside: Path, lengths: Lengths, item: tuple[Path, Source]) -> list[_Summary]:
     path, source = item
-    return [_put_aside(one, path, aside) for one in source.read(path)]
+    found = [_put_aside(one, path, aside) for one in source.read(path, lengths)]
+    for one in found:
+        one.steps = with_lengths(one.steps, lengths.get(one.rank, {}))
+    return found
 
 
 def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
@@ -262,9 +271,10 @@ def _write(
     places = layouts.places(ranks, {rank: one.place for rank, one in found.items()}, groups,
                             of_group, rows, sizes)
     flow = np.where(meeting >= 0, meeting + 1, 0)
-    said = _said(found, clock)
+    lengths = _lengths(found, when.steps, places)
+    said = _said(found, clock, len(lengths), len(when.steps))
     world = max([*ranks, *(one.world - 1 for one in found.values())]) + 1
-    shared = _Shared(found, clock, when.steps, when.edges, _lengths(found, when.steps), places,
+    shared = _Shared(found, clock, when.steps, when.edges, lengths, places,
                      of_group, {rank: flow[owner == rank] for rank in ranks},
                      _facts(inputs, files, places, clock, when.told, said,
                             int(when.edges[ranks[0]][0])), world, made)
@@ -293,27 +303,40 @@ def _done(one: _Summary, clock: Clock) -> pd.Series:
     return pd.Series(clock.aligned(end)).groupby(step).max()
 
 
-def _lengths(found: Mapping[int, _Summary], steps: list[int]) -> dict[int, list[int]]:
-    """By step: lengths of the documents of all ranks, where every rank says them."""
+def _lengths(
+    found: Mapping[int, _Summary], steps: list[int], places: Mapping[int, Mapping[str, int]]
+) -> dict[int, list[int]]:
+    """By step: lengths of all documents, where the first rank of every replica says its own. The
+    others of a replica have the same."""
     told: dict[int, list[list[int]]] = {}
-    for one in found.values():
+    first = [one for rank, one in found.items()
+             if not any(places[rank][which] for which in DIMENSIONS if which != "data")]
+    for one in first:
         for number, text in one.steps[["step", "lengths"]].itertuples(index=False):
             if text:
                 told.setdefault(int(number), []).append([int(n) for n in str(text).split(",")])
-    return {step: sum(told[step], []) for step in steps if len(told.get(step, ())) == len(found)}
+    return {step: sum(told[step], []) for step in steps
+            if first and len(told.get(step, ())) == len(first)}
 
 
-def _said(found: Mapping[int, _Summary], clock: Mapping[int, Clock]) -> list[str]:
-    """Sentences about what is not known, those of several ranks once."""
+def _said(
+    found: Mapping[int, _Summary], clock: Mapping[int, Clock], with_lengths: int, steps: int
+) -> list[str]:
+    """Sentences about what is not known, those of several ranks once.
+
+    @param with_lengths  in how many of the steps lengths of documents are known
+    """
     lines = dict.fromkeys(_sentence(line) for one in found.values() for line in one.cannot)
     unknown = [rank for rank, one in clock.items() if not one.known]
     if unknown and len(found) > 1:
         some = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
         lines[f"Nothing that rank {some} did with others tells how far its clock is off: it is "
               "taken to be right."] = None
-    if all((one.steps["lengths"].astype(object) == "").all() for one in found.values()):
+    if not with_lengths:
         lines["The traces do not say how long documents were: a rank with longer ones may look "
               "slow, unless its other work is as fast as usual."] = None
+    elif with_lengths < steps:
+        lines[f"How long documents were is told of {with_lengths} of {steps} steps."] = None
     said = list(lines)
     if len(said) > _MOST_SAID:
         said = [*said[:_MOST_SAID], f"({len(said) - _MOST_SAID} more sentences of this kind.)"]

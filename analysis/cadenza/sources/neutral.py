@@ -7,9 +7,10 @@ cannot tell has the column's default. docs/other_traces.md describes the same co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,9 @@ DIMENSIONS = ("data", "pipeline", "tensor", "context")  # of a layout, a rank's 
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
 HOST = "host"  # the stream of the process's main thread, "host ..." that of others; any other text
 # is a queue of a device
+
+Lengths = Mapping[int, Mapping[int, Sequence[int]]]  # by rank and step: tokens of each document
+NO_LENGTHS: Lengths = MappingProxyType({})
 
 # name: (type, default). Times are of the rank's own clock.
 COLUMNS: dict[str, tuple[str, object]] = {
@@ -81,7 +85,8 @@ class Source:
     what: str  # for a person
     # Whether a file, or a folder that is one export, is of this kind: by its name and first bytes.
     claims: Callable[[Path], bool]
-    read: Callable[[Path], list[RankTrace]]  # of one that it claims; DataError: it is damaged
+    # Of one that it claims, with what the user says of documents. DataError: it is damaged.
+    read: Callable[[Path, Lengths], list[RankTrace]]
 
 
 def began(rows: pd.DataFrame) -> np.ndarray:

@@ -21,7 +21,7 @@ from cadenza.files import printable, written
 from cadenza.prepare.documents import check_file
 from cadenza.prepare.packages import package
 from cadenza.sources.metadata import MOST_RANKS, Metadata, metadata_of, metadata_text
-from cadenza.sources.neutral import COLUMNS, KINDS, PHASES, RankTrace, Source
+from cadenza.sources.neutral import COLUMNS, KINDS, NO_LENGTHS, PHASES, Lengths, RankTrace, Source
 from cadenza.words import shortened
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def claims(path: Path) -> bool:
     return path.suffix.lower() in PARQUET + ARROW and path.is_file()
 
 
-def read(path: Path) -> list[RankTrace]:
+def read(path: Path, _: Lengths = NO_LENGTHS) -> list[RankTrace]:
     """One trace per rank, in their order.
 
     @throws DataError for what is no such file, is cut short, or has values that cannot be

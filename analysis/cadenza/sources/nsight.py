@@ -17,8 +17,8 @@ import pandas as pd
 
 from cadenza.errors import DataError
 from cadenza.sources.kernels import COMMUNICATION, class_of
-from cadenza.sources.neutral import (COLUMNS, COPY, OTHER, STEP, SYNCHRONIZE, RankTrace, Source,
-                                     frame)
+from cadenza.sources.neutral import (COLUMNS, COPY, NO_LENGTHS, OTHER, STEP, SYNCHRONIZE,
+                                     Lengths, RankTrace, Source, frame)
 from cadenza.sources.nsight_nccl import (Calls, Communicator, Initialization, communicators,
                                           rows_of)
 from cadenza.sources.nsight_ranges import Ranges, plain
@@ -39,7 +39,7 @@ _GRAPHS = ("Kernels in CUDA graphs are not told: nsys profile --cuda-graph-trace
            "them.")
 
 
-def read(path: Path) -> list[RankTrace]:
+def read(path: Path, _: Lengths = NO_LENGTHS) -> list[RankTrace]:
     """@throws DataError for what is no export, is damaged, or has times that cannot be"""
     with opened(path) as tables:
         export = _export(path, tables)

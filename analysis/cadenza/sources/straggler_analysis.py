@@ -19,8 +19,8 @@ from cadenza.files import printable
 from cadenza.prepare.documents import check_file
 from cadenza.prepare.packages import package
 from cadenza.sources.neutral import (
-    COLLECTIVE, COLUMNS, DENSE, HOST, OPTIMIZER, OTHER, PAUSE, RECEIVE, SEND, STEP, RankTrace,
-    Source, frame,
+    COLLECTIVE, COLUMNS, DENSE, HOST, NO_LENGTHS, OPTIMIZER, OTHER, PAUSE, RECEIVE, SEND, STEP,
+    Lengths, RankTrace, Source, frame,
 )
 from cadenza.words import shortened
 
@@ -88,7 +88,7 @@ def claims(path: Path) -> bool:
     return all(name.encode() in footer for name in ("dp_rank", "optype", "start_ts", "gmc"))
 
 
-def read(path: Path) -> list[RankTrace]:
+def read(path: Path, _: Lengths = NO_LENGTHS) -> list[RankTrace]:
     """@throws DataError for what is no such trace, or a damaged one"""
     rows = _table(path)
     place = _places(path, rows)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cadenza.sources.kernels import COMMUNICATION, class_of
-from cadenza.sources.kineto.flops import flops_of, tells_flops
+from cadenza.sources.kineto.flops import Packed, flops_of, tells_flops
 from cadenza.sources.kineto.parameters import ParameterRecorder, Parameters, input_bytes
 from cadenza.sources.kineto.texts import Codes
 
@@ -57,6 +57,7 @@ class Events:
     lanes: list[tuple[Any, Any]]  # process and thread, or device and stream, as the file has them
     copied: tuple[np.ndarray, np.ndarray]  # rows of copies, and their bytes
     work: tuple[np.ndarray, np.ndarray]  # rows of operations whose FLOPs are told, and these
+    packed: tuple[np.ndarray, list[Packed]]  # likewise, where they need lengths of documents
     # Rows of operations and the bytes of their inputs, where nothing is launched on a device.
     inputs: tuple[np.ndarray, np.ndarray]
     parameters: Parameters
@@ -77,12 +78,14 @@ class Events:
     def of(self, own: np.ndarray) -> Events:
         """Those that `own` holds for, without memory, which says no thread."""
         row = np.cumsum(own) - 1
-        copied, work, taken = (own[rows[0]] for rows in (self.copied, self.work, self.inputs))
+        copied, work, packed, taken = (own[rows[0]] for rows in (
+            self.copied, self.work, self.packed, self.inputs))
         return replace(
             self, begin=self.begin[own], end=self.end[own], kind=self.kind[own],
             name=self.name[own], lane=self.lane[own], link=self.link[own],
             copied=(row[self.copied[0][copied]], self.copied[1][copied]),
             work=(row[self.work[0][work]], self.work[1][work]),
+            packed=(row[self.packed[0][packed]], list(compress(self.packed[1], packed))),
             inputs=(row[self.inputs[0][taken]], self.inputs[1][taken]),
             parameters=self.parameters.of(own, row), memory=self.memory[:0])
 
@@ -97,6 +100,7 @@ class Recorder:
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._copied: list[tuple[int, int]] = []
         self._work: list[tuple[int, int]] = []
+        self._packed: list[tuple[int, Packed]] = []
         self._inputs: list[tuple[int, int]] = []
         self._launched = False
         self._memory: list[tuple[float, float, int, int]] = []
@@ -157,7 +161,9 @@ class Recorder:
             self._parameters.add(self.count + at, self._names.thing(int(name[at])), args[at])
         for at in np.flatnonzero((tells == _OF_WORK) & (kind == OPERATION)).tolist():
             flops = flops_of(self._names.thing(int(name[at])), args[at])
-            if flops:
+            if isinstance(flops, Packed):
+                self._packed.append((self.count + at, flops))
+            elif flops:
                 self._work.append((self.count + at, flops))
         self._launched |= bool((kind >= LAUNCH).any())
         if not self._launched:  # else kernels compute, and reading so much more takes time
@@ -192,12 +198,14 @@ class Recorder:
         columns[1] += base
         copied, work, inputs = (np.array(rows, np.int64).reshape(-1, 2).T
                                 for rows in (self._copied, self._work, self._inputs))
+        packed = np.array([row for row, _ in self._packed], np.int64)
         memory = np.array(self._memory, np.float64).reshape(-1, 4)
         memory = memory[np.isfinite(memory).all(axis=1) & (np.abs(memory[:, 0]) < LATEST)
                         & (np.abs(memory[:, 2]) < 1 << 60)]
         moments = _nanoseconds(memory[:, 0], memory[:, 1]) + base
         return Events(*columns, self._names.things(), self._lanes.things(), (copied[0], copied[1]),
-                      (work[0], work[1]), (inputs[0], inputs[1]), self._parameters.finish(),
+                      (work[0], work[1]), (packed, [call for _, call in self._packed]),
+                      (inputs[0], inputs[1]), self._parameters.finish(),
                       np.column_stack((moments, memory[:, 2:].astype(np.int64))), self._labels,
                       list(self._told()))
 

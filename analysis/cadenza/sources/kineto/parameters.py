@@ -79,12 +79,12 @@ class ParameterRecorder:
             group = GroupWords(
                 _text(args.get("Process Group Name")) or _text(args.get("Process Group ID")),
                 _text(args.get("Process Group Description")),
-                _text(args.get("Process Group Ranks")), _whole(args.get("Group size")),
-                _whole(args.get("Global rank start")), _whole(args.get("Global rank stride")))
+                _text(args.get("Process Group Ranks")), whole(args.get("Group size")),
+                whole(args.get("Global rank start")), whole(args.get("Global rank stride")))
             dtype = _text(args.get("dtype"))
-            elements = max(_whole(args.get("In msg nelems")), _whole(args.get("Out msg nelems")))
-            peer = max(_whole(args.get("Src Rank")), _whole(args.get("Dst Rank")))
-            sequence = _whole(args.get("Seq"))
+            elements = max(whole(args.get("In msg nelems")), whole(args.get("Out msg nelems")))
+            peer = max(whole(args.get("Src Rank")), whole(args.get("Dst Rank")))
+            sequence = whole(args.get("Seq"))
         elif name.startswith(("record_param_comms", "c10d::", "gloo:")):
             group, sequence = GroupWords(), -1
             dtype, elements = _shapes(args)
@@ -105,7 +105,7 @@ def _text(value: object) -> str:
     return str(value)[:4096] if isinstance(value, str | int) else ""
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
     """-1 for anything but a number that is no less than 0 and fits."""
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 19 else -1
@@ -144,4 +144,4 @@ def _peer(name: str, args: dict[str, Any]) -> int:
     inputs = args.get("Concrete Inputs")
     if not name.startswith(("c10d::send", "c10d::recv_")) or "any" in name:
         return -1
-    return _whole(inputs[2]) if isinstance(inputs, list) and len(inputs) > 2 else -1
+    return whole(inputs[2]) if isinstance(inputs, list) and len(inputs) > 2 else -1

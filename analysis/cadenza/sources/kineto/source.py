@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cadenza.sources.kineto.gloo import add_gloo
 from cadenza.sources.kineto.groups import Groups
 from cadenza.sources.kineto.labels import Labels
 from cadenza.sources.kineto.nccl import add_device_communication
+from cadenza.sources.kineto.packed import flops_of_packed
 from cadenza.sources.kineto.phases import Phases, Steps, steps_of
 from cadenza.sources.kineto.ranks import Origin, lanes_by_rank, origin
 from cadenza.sources.kineto.rows import Rows
@@ -36,7 +38,7 @@ def claims(path: Path) -> bool:
         and any(sign in begin for sign in _SIGNS)
 
 
-def read(path: Path) -> list[neutral.RankTrace]:
+def read(path: Path, lengths: neutral.Lengths = neutral.NO_LENGTHS) -> list[neutral.RankTrace]:
     """@throws DataError: the file is no trace, or nothing of it can be told"""
     trace, recorder = ChromeTrace(path), Recorder()
     with _no_collection():
@@ -54,13 +56,15 @@ def read(path: Path) -> list[neutral.RankTrace]:
     told.cannot += [*trace.lost, *events.cannot]
     ranks = lanes_by_rank(events)
     if not ranks:
-        return [_rank(events, told)]
-    return [_rank(events.of(own[events.lane]), told.of(rank)) for rank, own in ranks.items()]
+        return [_rank(events, told, lengths)]
+    return [_rank(events.of(own[events.lane]), told.of(rank), lengths)
+            for rank, own in ranks.items()]
 
 
-def _rank(events: Events, told: Origin) -> neutral.RankTrace:
+def _rank(events: Events, told: Origin, lengths: neutral.Lengths) -> neutral.RankTrace:
     phases, labels, rows = Phases(events), Labels(events), Rows()
     steps = steps_of(events, phases)
+    events = _with_packed(events, steps, lengths.get(told.rank, {}))
     main = steps.lane if steps.lane >= 0 else _busiest(events)
     groups = Groups(told, events.parameters)
     cannot = [*told.cannot, steps.told]
@@ -78,6 +82,19 @@ def _rank(events: Events, told: Origin) -> neutral.RankTrace:
     return neutral.RankTrace(
         told.rank, told.world, rows.frame(told.rank), told.host, told.device, told.place,
         told.groups, _peaks(events, steps), [sentence for sentence in cannot if sentence])
+
+
+def _with_packed(
+    events: Events, steps: Steps, lengths: Mapping[int, Sequence[int]]
+) -> Events:
+    """With the work of calls that need lengths of documents."""
+    rows, calls = events.packed
+    at = np.searchsorted(steps.begin, events.begin[rows], side="right") - 1
+    step = np.where(at >= 0, steps.number[at], -1) if steps.number.size else np.full(rows.size, -1)
+    found = flops_of_packed(calls, step.tolist(), lengths)
+    known, flops = events.work
+    return replace(events, work=(np.append(known, rows[found > 0]),
+                                 np.append(flops, found[found > 0])))
 
 
 def _busiest(events: Events) -> int:

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FLOPs of core attention on packed documents, where their lengths are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from cadenza.sources.kineto.flops import Packed, seen, within
+
+_NOT_KNOWN = -1
+
+
+def flops_of_packed(calls: Sequence[Packed], step: Sequence[int],
+                    lengths: Mapping[int, Sequence[int]]) -> np.ndarray:
+    """Of each call; 0: not known.
+
+    @param step     of each call
+    @param lengths  of the documents of each step, in their order
+    """
+    known: dict[tuple[int, Packed], int] = {}
+    for key in set(zip(step, calls, strict=True)):
+        number, call = key
+        pairs = _alike(call)
+        if pairs == _NOT_KNOWN:
+            pairs = _of_slices(call, lengths.get(number, ()))
+        known[key] = within(pairs * call.pair) if pairs > 0 else 0
+    return np.array([known[key] for key in zip(step, calls, strict=True)], np.int64)
+
+
+def _alike(call: Packed) -> int:
+    """Pairs, where all documents are as long as the longest."""
+    tokens, rest = divmod(call.tokens, call.documents)
+    if rest or not (call.documents == 1 or tokens == call.longest):
+        return _NOT_KNOWN
+    return call.documents * seen(tokens, tokens, call.causal)
+
+
+def _of_slices(call: Packed, lengths: Sequence[int]) -> int:
+    """Pairs, where all slices of the step's documents that can be the call's have as many: a call
+    is on those of a microbatch, which follow one another."""
+    ends = np.concatenate(([0], np.cumsum(np.asarray(lengths, np.int64))))
+    pairs = np.concatenate(([0], np.cumsum([seen(one, one, call.causal) for one in lengths])))
+    first = np.arange(max(len(ends) - call.documents, 0))
+    last = first + call.documents
+    fits = ends[last] - ends[first] == call.tokens
+    found = np.unique((pairs[last] - pairs[first])[fits])
+    return int(found[0]) if found.size == 1 else _NOT_KNOWN
