@@ -21,6 +21,11 @@ class Planted:
 
     slow: dict[int, float] = field(default_factory=dict)
     attention: dict[int, float] = field(default_factory=dict)  # longer documents
+    # Whether FLOPs of attention are told; then by rank, of how much of its rate is lost, and
+    # documents drawn for each rank and step, of which the short ones run at half the rate.
+    told: bool = False
+    attention_slow: dict[int, float] = field(default_factory=dict)
+    drawn: bool = False
     backward_ns: dict[int, int] = field(default_factory=dict)  # a kernel more in the backward pass
     host_ns: dict[int, int] = field(default_factory=dict)  # the process stops in the forward pass
     data_ns: dict[int, int] = field(default_factory=dict)  # the process waits for a batch
@@ -31,6 +36,15 @@ class Planted:
         active = self.steps is None or step in self.steps
         return getattr(self, name).get(rank, default) if active else default
 
+    def work(self, rank: int, step: int) -> tuple[float, float]:
+        """Of core attention: FLOPs and time, 1 of what is usual."""
+        flops = self.of("attention", rank, step, 1.0)
+        took = self.of("attention_slow", rank, step, 1.0)
+        if self.drawn:
+            flops = float(np.random.default_rng((rank, step)).choice([0.25, 0.5, 1.0, 2.0, 4.0]))
+            took *= 1 + 0.25 / flops
+        return flops if self.told else 0.0, flops * took
+
 
 class _Rank:
     """A process that launches kernels, and a device that runs them one after the other."""
@@ -40,12 +54,14 @@ class _Rank:
         self.rows: list[dict] = []
         self.random = np.random.default_rng((seed, rank))
 
-    def kernel(self, kind: str, phase: str, name: str, took: float, launch: int) -> None:
+    def kernel(self, kind: str, phase: str, name: str, took: float, launch: int,
+               flops: float = 0.0) -> None:
         self.host += launch
         begin = max(self.device, self.host + 5 * US)
         self.device = begin + int(took * self.random.normal(1, 0.005))
         self.rows.append({"kind": kind, "phase": phase, "name": name, "stream": "stream 7",
-                          "begin_ns": begin, "end_ns": self.device, "enqueued_ns": self.host})
+                          "begin_ns": begin, "end_ns": self.device, "enqueued_ns": self.host,
+                          "flops": flops * 1e12})
 
 
 def ddp(world: int = 4, steps: int = 6, planted: Planted | None = None, seed: int = 1,
@@ -66,20 +82,20 @@ def ddp(world: int = 4, steps: int = 6, planted: Planted | None = None, seed: in
                              "end_ns": one.host + load})
             one.host += load
             slow = planted.of("slow", one.rank, step, 1.0)
-            attention = slow * planted.of("attention", one.rank, step, 1.0)
+            flops, attention = planted.work(one.rank, step)
             for layer in range(LAYERS):
                 if layer == LAYERS // 2:
                     one.host += int(planted.of("host_ns", one.rank, step, 0))
                 one.kernel("dense", "forward", "gemm", slow * DENSE_NS, planted.launch_ns)
-                one.kernel("attention", "forward", "flash_fwd", attention * ATTENTION_NS,
-                           planted.launch_ns)
+                one.kernel("attention", "forward", "flash_fwd", slow * attention * ATTENTION_NS,
+                           planted.launch_ns, flops)
         for layer in range(LAYERS):
             posted = []
             for one in ranks:
                 slow = planted.of("slow", one.rank, step, 1.0)
-                attention = slow * planted.of("attention", one.rank, step, 1.0)
-                one.kernel("attention", "backward", "flash_bwd", 2 * attention * ATTENTION_NS,
-                           planted.launch_ns)
+                flops, attention = planted.work(one.rank, step)
+                one.kernel("attention", "backward", "flash_bwd",
+                           2 * slow * attention * ATTENTION_NS, planted.launch_ns, 2.5 * flops)
                 one.kernel("dense", "backward", "gemm", 2 * slow * DENSE_NS, planted.launch_ns)
                 if layer == LAYERS // 2 and (more := planted.of("backward_ns", one.rank, step, 0)):
                     one.kernel("dense", "backward", "gemm", more, planted.launch_ns)
@@ -107,7 +123,7 @@ def _trace(one: _Rank, world: int, offset: int, drift: float) -> RankTrace:
     columns = {name: [row.get(name, default) for row in one.rows] for name, default in {
         "kind": "", "phase": "other", "name": "", "stream": "host", "begin_ns": 0, "end_ns": 0,
         "enqueued_ns": 0, "group": "", "members": "", "sequence": -1, "bytes": -1, "step": -1,
-        "lengths": ""}.items()}
+        "flops": 0.0, "lengths": ""}.items()}
     for name in ("begin_ns", "end_ns", "enqueued_ns"):
         times = np.array(columns[name], np.int64)
         moved = times + offset + np.rint(times * drift).astype(np.int64) + 10**12

@@ -63,6 +63,8 @@ def test_a_clean_run_is_silent_and_whole(tmp_path, world):
     (Planted(host_ns={3: 40 * MS}), 3, "host gap", "forward", None),
     (Planted(data_ns={0: 60 * MS}), 0, "input", "forward", None),
     (Planted(attention={1: 1.8}), 1, "work", "", None),
+    (Planted(attention={1: 1.8}, told=True), 1, "work", "", None),
+    (Planted(attention_slow={1: 1.8}, told=True), 1, "slow", "", None),
     (Planted(host_ns={3: 100 * MS}, steps=(5,)), 3, "host gap", "forward", None),
     (Planted(slow={0: 1.3}, steps=(4, 5, 6, 7, 8, 9)), 0, "slow", "", None),
 ])
@@ -101,6 +103,14 @@ def test_longer_documents_are_not_slowness(tmp_path):
     attention = 3 * LAYERS * MS / 1e9  # forward and backward, of a rank in a step
     assert row["saved_seconds"] == pytest.approx(0.8 * attention * 3 / 4, rel=0.06)
     assert not (study.stragglers["why"] == "rate").any()
+
+
+def test_short_documents_are_not_slowness(tmp_path):
+    """FLOPs that are told do not make a rank slow whose kernels have less to do at once."""
+    for world in (2, 4):
+        study, _ = imported(tmp_path / str(world),
+                            ddp(world, steps=12, planted=Planted(told=True, drawn=True)))
+        assert not study.verdicts["cause"].isin(["slow"]).any(), list(study.verdicts["sentence"])
 
 
 def test_clocks_are_aligned(tmp_path):

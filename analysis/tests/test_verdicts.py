@@ -82,7 +82,7 @@ def facts(slow, ranks, steps=8, flops=None, begins=None, machine=0.0, still=None
     lacks = np.zeros(slow.shape) if still is None else np.asarray(still)
     rows = [
         {"step": step, "phase": phase, "category": f"compute_{what}", "name": what, "rank": rank,
-         "peers": 0, "variance": 0.0, "flops": work[rank],
+         "peers": 0, "count": 1, "variance": 0.0, "flops": work[rank],
          "seconds": slow[rank, step] * work[rank] * (1 + 0.002 * random.standard_normal())}
         for rank in range(len(ranks)) for step in range(steps)
         for phase, what in (("forward", "attention"), ("backward", "dense"), ("optimizer", "other"))

@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 
 from cadenza.graph.loads import PHASES_OF_WORK
+from cadenza.graph.rates import rates_of
 
 _FAST = 0.2  # share of ranks and steps that must be alike to be what is usual
 _ALIKE = 0.04  # logarithm of time over usual time: ranks and steps within it are alike
 _BELOW = 0.25  # share of ranks and steps that may be faster than what is usual
 _LEAST_NOISE = 0.003
+_RANKS_ASKED = 32  # what an operation costs beside its FLOPs
 _TWO_MODES = 10.0  # times the spread of the lower half, that of all
 _MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
 
@@ -100,7 +102,7 @@ def _fair(
 
     @param cell, of_phase  number of each row's rank and step, and of its rank, step and phase
     """
-    amount = rows["flops"].where(rows["flops"] > 0, 1.0).to_numpy()
+    amount = _amounts(rows)
     peers = rows["peers"].where(rows["flops"] <= 0, -1)
     operation = rows.assign(peers=peers).groupby(["phase", "category", "name", "peers"]).ngroup()
     run = rows["run"].to_numpy()
@@ -126,6 +128,23 @@ def _fair(
     slowness = level_of(fair, of_phase)[of_phase]
     slowness = np.where(np.isnan(slowness), level_of(fair, cell)[cell], slowness)
     return np.where(compared, fair, run / np.exp(np.nan_to_num(slowness))), several
+
+
+def _amounts(rows: pd.DataFrame) -> np.ndarray:
+    """FLOPs of each row, or 1. Of core attention with what each call costs beside them, in FLOPs of
+    the same time: short documents take longer for each FLOP, and are no sign of a slow rank."""
+    amount = rows["flops"].where(rows["flops"] > 0, 1.0)
+    attention = rows[(rows["category"] == "compute_attention") & (rows["flops"] > 0)
+                     & (rows["run"] > 0)]
+    for _, alike in attention.groupby(["phase", "name"], observed=True):
+        # Within ranks: between them it is slowness.
+        ranks = alike["rank"].unique()
+        some = ranks[:: -(-len(ranks) // _RANKS_ASKED)]
+        rates = [rates_of(*one[["run", "count", "flops"]].to_numpy(float).T)
+                 for _, one in alike[alike["rank"].isin(some)].groupby("rank")]
+        known = [each / of_amount for each, of_amount in rates if of_amount > 0]
+        amount.loc[alike.index] += alike["count"] * (np.median(known) if known else 0.0)
+    return amount.to_numpy()
 
 
 def lowest_mode(level: np.ndarray) -> np.ndarray:

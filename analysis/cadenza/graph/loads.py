@@ -24,7 +24,7 @@ _NORMAL_MAD = 0.6745  # median absolute deviation of a standard normal
 
 def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     """@returns step, phase, category, name, rank, peers (number of the group), seconds, variance,
-             still (seconds without a core), flops (of copies, which have none: bytes)
+             still (seconds without a core), flops (of copies, which have none: bytes), count
 
     A rank's seconds of an operation in a step, without the collectives of a tensor group in it, and
     their variance().
@@ -44,7 +44,8 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     part = part[part["phase"].isin(PHASES_OF_WORK)]
     keys = ["step", "phase", "category", "name", "rank"]
     part["variance"] = variance(part["seconds"], part["flops"], [part[key] for key in keys])
-    values = ["seconds", "variance", "still", "flops"]
+    part["count"] = 1
+    values = ["seconds", "variance", "still", "flops", "count"]
     sums = part.groupby(keys, observed=True, sort=True)[values].sum().reset_index()
     for column in ("category", "name"):
         sums[column] = sums[column].astype(object)
