@@ -20,7 +20,7 @@ NAMES = {
         "void cutlass::device_kernel<flash::FlexibleFlash_ffa_fwd_sm90<x>>(y)",
         "_attn_fwd", "triton_tem_fused_flex_attention_backward_7", "_attn_bwd_dq",
         "void ck_tile::kentry<256, 2, ck_tile::FmhaFwdKernel<x>>(y)",
-        "aiter::fmha_fwd_hd128_bf16_causal"),
+        "aiter::fmha_fwd_hd128_bf16_causal", "sage_fwd"),
     neutral.DENSE: (
         "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", "ampere_bf16_s16816gemm_bf16_128x256_ldg8_nn",
         "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_nt_align8>(x)",
@@ -28,6 +28,7 @@ NAMES = {
         "Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64",
         "void cublasLt::splitKreduce_kernel<32, 16, int, float>(x)", "triton_tem_fused_addmm_12",
         "void gemv2T_kernel_val<int, int, float>(x)",
+        "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x64",
         "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc"),
     neutral.OPTIMIZER: (
         "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<lambda()#1>(x)",
@@ -38,6 +39,9 @@ NAMES = {
         "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
         "void deep_ep::internode::dispatch<x>(y)"),
     neutral.OTHER: (
+        "SubTensorOpWithScalar1d", "sage_quant_kernel", "_combined_routing_compute",
+        "void moe::dev::routing::routingIndicesHistogramKernel<x>(y)",
+        "void vllm::reshape_and_cache_flash_kernel<__hip_bfloat16, __hip_bfloat16>(x)",
         "void at::native::vectorized_elementwise_kernel<4, lambda()#1>(int)",
         "triton_red_fused__to_copy_mul_native_layer_norm_3", "void at::native::reduce_kernel<512>",
         "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<x>(y)",

@@ -30,7 +30,8 @@ PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "flashmla", "flash_mla", "flashinfer", "fmha", "_attn_(fwd|bwd)", "^attn_(fwd|bwd)",
         "attention", "_sdpa", "sdpa_", "ffa_(fwd|bwd)", "flexible_flash", "flex_attn", "magi_attn",
         "batch(prefill|decode)with", "paged_?attn", "aiter.*(fwd|bwd)_hd", "ck_tile.*fmha",
-        "attn_(fwd|bwd)", "ring_attn", "mqa_logits", "lightning_indexer",
+        "attn_(fwd|bwd)", "ring_attn", "mqa_logits", "lightning_indexer", "^sage_(fwd|bwd)",
+        "sage_?attn",
     )),
     (OPTIMIZER, (
         "multi_?tensor_?apply", "multi_tensor", "adamw?_", "fused_?adam", "adam_?functor",
@@ -42,16 +43,17 @@ PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "matmul", "convolution", "implicit_", "winograd", "fprop", "dgrad", "wgrad", "scudnn",
         "cudnn.*conv", "miopen.*conv", "igemm", "wmma", "_mma_", "xmma", "dot_kernel",
         "triton_tem_.*(mm|conv)", "triton_.*_mm(_|$)", "triton_mm", "grouped_mm", "^mm_kernel",
-        "_bmm_", "marlin", "conv(1d|2d|3d|_depthwise)", "im2col", "col2im",
+        "_bmm_", "^bmm_", "marlin", "conv(1d|2d|3d|_depthwise)", "im2col", "col2im",
     )),
     # what is known to be none of them
     (OTHER, (
         "at::native", "at::cuda", "^triton_", "c10::", "cub::", "thrust::", "rocprim", "hipcub",
         "elementwise", "softmax", "layer_?norm", "rms_?norm", "batch_?norm", "cudnn::(bn|ops)",
         "dropout", "rope", "rotary", "swiglu", "gelu", "silu", "embedding", "cross_entropy",
-        "permute", "transpose", "reduce_kernel", "cast_", "quantize", "topk", "moe_", "unpermute",
-        "vectorized", "amax", "fill_kernel", "scan_kernel", "index_", "gather", "scatter", "pool",
-        "transformer_engine::", "catarray", "nchwtonhwc", "nhwctonchw", "normalization",
+        "permute", "transpose", "reduce_kernel", "cast_", "quant", "topk", "moe(_|::)", "routing",
+        "unpermute", "vectorized", "amax", "fill_kernel", "scan_kernel", "index_", "gather",
+        "scatter", "pool", "transformer_engine::", "catarray", "nchwtonhwc", "nhwctonchw",
+        "normalization", "subtensorop", "reshape_and_cache",
     )),
 )
 
