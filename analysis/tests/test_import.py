@@ -96,9 +96,11 @@ def test_a_run_bound_by_its_processes(tmp_path):
         share, abs=0.02)
 
 
-def test_longer_documents_are_not_slowness(tmp_path):
+@pytest.mark.parametrize("told", [False, True])
+def test_longer_documents_are_not_slowness(tmp_path, told):
     """What sharing core attention would get back: the mean of all ranks."""
-    study, _ = imported(tmp_path, ddp(4, steps=8, planted=Planted(attention={1: 1.8})))
+    planted = Planted(attention={1: 1.8}, told=told)
+    study, _ = imported(tmp_path, ddp(4, steps=8, planted=planted))
     row = study.what_if().set_index("scenario").loc["no attention imbalance"]
     attention = 3 * LAYERS * MS / 1e9  # forward and backward, of a rank in a step
     assert row["saved_seconds"] == pytest.approx(0.8 * attention * 3 / 4, rel=0.06)

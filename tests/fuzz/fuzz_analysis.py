@@ -13,6 +13,7 @@ Fuzzes what cadenza-analyze and cadenza-prepare read. Targets:
   documents     JSON Lines (*.jsonl, *.gz, *.zst), parquet and the tokenizer (*.json) of
                 cadenza-prepare
   kineto        traces of PyTorch's profiler (*.json, *.gz): the neutral columns, and the import
+                with a file of documents' lengths (*.txt)
   neutral       files that have these columns (*.parquet, *.arrow), likewise
   nsight        exports of Nsight Systems (*.sqlite, and a folder's kernels, *.parquet), likewise
   straggler_analysis  a trace of StragglerAnalysis (*.parquet), likewise, and the slowdown
@@ -69,16 +70,17 @@ OF_PLAN = {".json": "step.json"}
 OF_DOCUMENTS = {".jsonl": "d.jsonl", ".gz": "d.jsonl.gz", ".zst": "d.txt.zst",
                 ".parquet": "d.parquet", ".json": "tokenizer/tokenizer.json"}
 OF_STRAGGLER_ANALYSIS = {".parquet": "trace-x.parquet"}
-OF_KINETO = {".json": "rank0_trace.json", ".gz": "rank1_trace.json.gz"}
+OF_KINETO = {".json": "rank0_trace.json", ".gz": "rank1_trace.json.gz", ".txt": "lengths.txt"}
 OF_NEUTRAL = {".parquet": "rank.parquet", ".arrow": "rank.arrow"}
 OF_NSIGHT = {".sqlite": "report.sqlite", ".parquet": "export/CUPTI_ACTIVITY_KIND_KERNEL.parquet"}
 PREPARING = tuple(("cadenza-prepare", f"{{in}}/{OF_DOCUMENTS[kind]}", "--tokenizer",
                    "{in}/tokenizer", "--output", f"{{out}}/{kind}", "--workers", "1")
                   for kind in (".jsonl", ".gz", ".zst", ".parquet"))
 IMPORTING = {name: (*(("source", f"{{in}}/{place}") for place in places),
-                    ("import", "{in}", "--from", name, "--output", "{out}/run"),
-                    (command, "{out}/run", "--json")) for name, places, command in (
-    ("kineto", OF_KINETO.values(), "stragglers"), ("neutral", OF_NEUTRAL.values(), "stragglers"),
+                    ("import", "{in}", "--from", name, *more, "--output", "{out}/run"),
+                    (command, "{out}/run", "--json")) for name, places, command, *more in (
+    ("kineto", OF_KINETO.values(), "stragglers", "--lengths", "{in}/lengths.txt"),
+    ("neutral", OF_NEUTRAL.values(), "stragglers"),
     ("nsight", ("report.sqlite", "export"), "stragglers"),
     ("straggler_analysis", OF_STRAGGLER_ANALYSIS.values(), "slowdown"))}
 DRAWING = (("plan", "{in}/step.json", "--output", "{out}/p.svg"),)

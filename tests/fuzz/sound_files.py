@@ -98,6 +98,11 @@ def kineto(folder):
         made.host(f"c10d::{name}", 100 * at, 10, **said)
         made.host(f"gloo:{name.strip('_')}", 100 * at + 5, 50, 200 + at, "user_annotation", **said)
     made.host("aten::mm", 600, 50)
+    # Attention on three packed documents of 4 heads: their lengths are in a file.
+    made.host("flash_attn::_flash_attn_varlen_forward", 660, 20, **{
+        "Input Dims": [[12, 4, 8]] * 3 + [[4], [4]] + [[]] * 6,
+        "Concrete Inputs": [""] * 5 + ["6", "6", "0.", "0.3", "True", "-1"]})
+    (folder / "lengths.txt").write_text("1 0 7 5  # step, rank, lengths\n1 1 6 2 4\n")
     made.host("Optimizer.step#AdamW.step", 700, 50, kind="user_annotation")
     kineto_files.write(folder / "rank1_trace.json.gz", kineto_files.document(made.events, rank=1))
 
