@@ -202,7 +202,10 @@ class TimeHook:
     def _batch(self, original, given, operations):
         rows = [self._row(MESSAGES[of.op.__name__], of.op.__name__, of.group, [of.tensor], of.peer)
                 for of in operations]
-        return self._communicate(functools.partial(original, operations), rows, True)
+        # Torch tells a send from a receive by what the function is now, not by what it was.
+        now = [dist.P2POp(getattr(dist, of.op.__name__), of.tensor, of.peer, of.group, of.tag)
+               for of in operations]
+        return self._communicate(functools.partial(original, now), rows, True)
 
     def _row(self, kind, name, group, given, peer=None):
         """Columns of a communication. Its bytes are those of the largest argument."""
