@@ -377,7 +377,7 @@ def check(arguments: Namespace) -> int:
 
 
 def watch(arguments: Namespace) -> int:
-    from cadenza.sources.importing import sources_in
+    from cadenza.sources.finding import sources_in
     from cadenza.watch.loop import Watch
     from cadenza.watch.neutral_feed import FirstFeed, NeutralFeed
     from cadenza.watch.trace_feed import TraceFeed

@@ -22,7 +22,8 @@ def open_run(path: str | Path, whole: bool = False) -> Run:
     path = Path(path)
     if not path.exists() or holds_run(path):
         return Run(path, whole)
-    from cadenza.sources.importing import import_run, sources_in  # takes a while to load
+    from cadenza.sources.finding import sources_in  # takes a while to load
+    from cadenza.sources.importing import import_run
 
     if not sources_in(path):
         return Run(path, whole)

@@ -10,6 +10,11 @@ def number(value: float | None, form: str) -> str:
     return NONE if value is None or value != value else format(value, form)
 
 
+def counted(count: int, what: str) -> str:
+    """ "1 rank", "2 ranks"."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def signed(value: float, form: str = ".3g") -> str:
     """With a sign, the minus as long as the plus."""
     return format(value, f"+{form}").replace("-", "−")

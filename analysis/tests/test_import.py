@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 import json
+import resource
+import sqlite3
+import sys
 from pathlib import Path
 
+import kineto_files as k
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 from neutral_traces import LAYERS, MS, Planted, ddp, pipeline
 
@@ -367,6 +374,101 @@ def test_files_that_are_none_and_files_of_two_runs(tmp_path):
     with pytest.raises(DataError, match="tells of step 0 of rank 0, as .*; valid: files of one"):
         import_run([folder], tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def _other_program(path):
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE runs (name TEXT)")
+    database.close()
+
+
+STRAYS = {  # by name: what is written there
+    "x.parquet": lambda path: path.write_text("no trace"),
+    "x.arrow": lambda path: path.write_bytes(b""),
+    "x.sqlite": lambda path: path.write_text("no trace"),
+    "x.json": lambda path: path.write_text("no trace"),
+    "train-0.parquet": lambda path: pyarrow.parquet.write_table(
+        pyarrow.table({"text": ["a"], "tokens": [[1, 2]]}), path),
+    "train-0.arrow": lambda path: pyarrow.feather.write_feather(
+        pyarrow.table({"text": ["a"], "begin": [1]}), path),
+}
+DAMAGED = {
+    "rank-7.parquet": lambda path: path.write_bytes(_neutral(path)[:1000]),
+    "rank-7.arrow": lambda path: path.write_bytes(_neutral(path)[:1000]),
+    "rank-7.json": lambda path: path.write_text('{"traceEvents": []}'),
+    "runs.db": _other_program,
+}
+
+
+def _neutral(path):
+    write(ddp(1, steps=3)[0], path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_what_no_source_claims_is_passed_over(tmp_path, name):
+    folder = written(ddp(2, steps=3), tmp_path / "theirs")
+    STRAYS[name](folder / name)
+    said = import_run([folder], tmp_path / "run")
+    assert said[0] == f"Files that are no traces, or damaged, are passed over: 1 ({name})."
+    assert len(cadenza.open(tmp_path / "run").files) == 2
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_trace_that_cannot_be_read_is_left_out_with_a_warning(tmp_path, name, capsys):
+    folder = written(ddp(2, steps=3), tmp_path / "theirs")
+    DAMAGED[name](folder / name)
+    assert main(["import", str(folder), "--output", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr()
+    assert f"warning: {folder / name}: " in told.err and "; continuing without it" in told.err
+    assert told.out.startswith(f"Traces that cannot be read are left out: 1 ({name}).")
+    assert "are left out: 1" in str(cadenza.open(tmp_path / "run").config["imported"])
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    DAMAGED[name](alone / name)
+    assert main(["import", str(alone), "--output", str(tmp_path / "none")]) == 3
+    assert not (tmp_path / "none").exists()
+
+
+def test_ranks_that_are_missing_or_too_many(tmp_path):
+    traces = ddp(6, steps=3)
+    for one in traces:
+        one.world = 4 if one.rank < 3 else 8
+    folder = written([one for one in traces if one.rank != 4], tmp_path / "theirs")
+    said = import_run([folder], tmp_path / "run")
+    assert said[0] == ("Files do not agree how many ranks the run has: 4 (rank-0.parquet), "
+                       "8 (rank-3.parquet); taken for 8.")
+    assert said[1] == "Of 8 ranks these have no trace: 4, 6, 7."
+    assert cadenza.open(tmp_path / "run").world == 8
+    whole = ddp(2, steps=3)
+    trace = k.document(k.training(3).events, rank=2, world=2)
+    folder = written(whole, tmp_path / "more")
+    k.write(folder / "x.json", trace)
+    with pytest.raises(DataError, match="is of rank 2, but the files say that the run has 2 ranks"):
+        import_run([folder], tmp_path / "other")
+
+
+def test_a_run_is_not_put_among_its_traces(tmp_path, capsys):
+    folder = written(ddp(2, steps=3), tmp_path / "theirs")
+    (tmp_path / "link").symlink_to(folder)
+    for output in (folder / "run", folder / "a/run", tmp_path / "link/run"):
+        assert main(["import", str(folder), "--output", str(output)]) == 2
+        assert "which is read; valid: a folder beside it" in capsys.readouterr().err
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_full_disk_is_said_of_the_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # it would be cut short, too
+    folder = written(ddp(2, steps=3), tmp_path / "theirs")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for most in (1 << 10, 20_000):  # too little for what is put aside, and for the run
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        try:
+            assert main(["import", str(folder), "--output", str(tmp_path / "run")]) == 3
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert f"error: {tmp_path / 'run'}: cannot be written: File too" in capsys.readouterr().err
+        assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 
 
 def test_all_ranks_wait_for_data(tmp_path):

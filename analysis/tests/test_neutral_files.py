@@ -193,6 +193,18 @@ def test_what_is_no_such_file(tmp_path):
     assert "cannot be read" in refusal(tmp_path / "z.arrow")
 
 
+def test_a_file_is_claimed_by_its_columns(tmp_path):
+    for ending in ENDINGS:
+        path = stored(tmp_path / f"x{ending}")
+        content = path.read_bytes()
+        assert NEUTRAL.claims(path)
+        assert NEUTRAL.claims(stored(tmp_path / f"y{ending}", changed("mood", ["a", "b", "c"])))
+        assert not NEUTRAL.claims(stored(tmp_path / f"z{ending}", {"begin": [1], "text": ["a"]}))
+        for size in range(0, len(content), 7):  # of what is cut short only the begin is known
+            path.write_bytes(content[:size])
+            assert NEUTRAL.claims(path) == (size >= 8 or (ending == ".parquet" and size >= 4))
+
+
 def test_a_text_that_is_no_utf8(tmp_path):
     name = pa.StringArray.from_buffers(3, pa.py_buffer(np.array([0, 1, 2, 3], np.int32)),
                                        pa.py_buffer(b"a\xffb"))

@@ -8,10 +8,12 @@ little, is looked at at once; then each rank is written.
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import secrets
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -27,6 +29,7 @@ from cadenza.log import LOG
 from cadenza.processes import LARGE, mapped
 from cadenza.sources import layout as layouts
 from cadenza.sources.align import Clock, clocks
+from cadenza.sources.finding import FEW, NAMED, files_in, left_out
 from cadenza.sources.kernels import unknown as unknown_kernels
 from cadenza.sources.lanes import assembled
 from cadenza.sources.meetings import COLUMNS as MET
@@ -34,18 +37,15 @@ from cadenza.sources.meetings import matched
 from cadenza.sources.lengths import read_lengths, with_lengths
 from cadenza.sources.neutral import (COMMUNICATION, COMPUTATION, DIMENSIONS, HOST, NO_LENGTHS, STEP,
                                      Lengths, RankTrace, Source, began)
-from cadenza.sources.known import SOURCES
 from cadenza.sources.windows import same_steps, step_of, windows
 from cadenza.sources.write import RankFacts, write_rank
-from cadenza.words import shortened
+from cadenza.words import counted, ranks_of, shortened
 
 _MOST_SAID = 12  # sentences about what files cannot tell
 _WORLD = 1 << 20
 _SINCE_NS = 10**18  # 2001
 _NO_NAME = "device"  # whose name is not told
-_ENDINGS = {".json", ".gz", ".parquet", ".arrow", ".feather", ".sqlite"}  # of traces
 _DEAR = 0.01  # of the time of all rows: a kernel that takes less is not named
-_NAMED, _FEW = 60, 3  # letters of a kernel's name, and kernels that are named
 
 
 @dataclass
@@ -54,7 +54,7 @@ class _Summary:
 
     path: Path  # of its first file
     rank: int
-    world: int
+    worlds: dict[int, Path]  # ranks of the run, as its files say, and one that says it
     host: str
     device: str
     place: dict[str, int]
@@ -84,90 +84,76 @@ def import_run(
     """
     sizes = layouts.parsed(layout) if layout else None
     told = read_lengths(lengths) if lengths else NO_LENGTHS
-    if output.exists() or output.is_symlink():
-        raise DataError(f"{output}: exists; valid: a new folder")
-    files, passed_over = _files(inputs, source)
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=made(output.parent)) as folder:
-        aside = Path(folder)
-        found = _read(files, aside, told)
-        next(iter(found.values())).cannot += passed_over
-        run = aside / "run"
-        said = _write(found, run, inputs, files, sizes)
-        run.rename(output)
+    _check_output(output, inputs)
+    files, passed_over = files_in(inputs, source)
+    with _space_beside(output) as aside:
+        found, lost = _read(files, aside, told)
+        world, of_world = _world(found)
+        notes = [*lost, *of_world, *passed_over]
+        run = _Made(aside / "run", inputs, files, world, notes)
+        said = _write(found, run, sizes)
+        run.folder.rename(output)
     return said
 
 
-def sources_in(path: Path) -> set[str]:
-    """Names of the sources that read something there, at the first look."""
-    candidates = sorted(path.iterdir()) if path.is_dir() else [path]
-    return {source.name for _, source in _claimed([path, *candidates], SOURCES)}
-
-
-def _files(
-    inputs: Sequence[Path], name: str | None
-) -> tuple[list[tuple[Path, Source]], list[str]]:
-    """Each file that a source reads, and the source; and a sentence about files that look like
-    traces and are none."""
-    known = [one for one in SOURCES if name in (None, one.name)]
-    if not known:
-        valid = ", ".join(one.name for one in SOURCES)
-        raise UsageError(f"--from {name}: no such source; valid are {valid}")
-    found: list[tuple[Path, Source]] = []
-    others: list[str] = []
+def _check_output(output: Path, inputs: Sequence[Path]) -> None:
+    if output.exists() or output.is_symlink():
+        raise DataError(f"{output}: exists; valid: a new folder")
     for path in inputs:
-        if not path.exists():
-            raise DataError(f"{path}: no such file or folder")
-        candidates = [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]
-        mine = _claimed(candidates, known)
-        if not mine:
-            what = "; ".join(f"{one.name}: {one.what}" for one in known)
-            raise DataError(f"{path}: no trace that can be read; valid: {what}")
-        found += mine
-        read = {file for file, _ in mine}
-        others += [file.name for file in candidates if file.suffix in _ENDINGS and file.is_file()
-                   and not read & {file, *file.parents}]
-    if not others:
-        return found, []
-    few = ", ".join(shortened(printable(one), _NAMED) for one in others[:_FEW])
-    return found, [f"Files that are no traces, or damaged, are passed over: {len(others)} ({few})."]
+        if output.resolve().is_relative_to(path.resolve()):
+            raise UsageError(f"--output {output}: is in {path}, which is read; valid: a folder "
+                             "beside it")
 
 
-def _claimed(paths: Iterable[Path], known: Sequence[Source]) -> list[tuple[Path, Source]]:
-    found: list[tuple[Path, Source]] = []
-    taken: set[Path] = set()  # folders that are one export
-    for path in paths:
-        if path.name.startswith(".") or taken & set(path.parents):
-            continue
-        source = next((one for one in known if one.claims(path)), None)
-        if source is not None:
-            found.append((path, source))
-            if path.is_dir():
-                taken.add(path)
-    return found
+@contextmanager
+def _space_beside(output: Path) -> Iterator[Path]:
+    """A folder that is gone in the end. @throws DataError where nothing can be written there"""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".import-", dir=made(output.parent)) as folder:
+            yield Path(folder)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
+        raise DataError(f"{output}: cannot be written: {why}") from error
 
 
-def _read(files: list[tuple[Path, Source]], aside: Path, lengths: Lengths) -> dict[int, _Summary]:
-    """By rank. Every rank's rows are put aside."""
+def _read(
+    files: list[tuple[Path, Source]], aside: Path, lengths: Lengths
+) -> tuple[dict[int, _Summary], list[str]]:
+    """By rank, and sentences about files that are left out. Every rank's rows are put aside.
+
+    @throws DataError where no file can be read
+    """
     found: dict[int, _Summary] = {}
+    damaged: dict[Path, DataError] = {}
     LOG.info("reading %d files", len(files))
     sizes = sum(path.stat().st_size for path, _ in files if path.is_file())
     large = LARGE if sizes > 1 << 24 else 0  # bytes: of less, processes take longer to start
     each = mapped(partial(_read_one, aside, lengths), files, large)
-    for number, parts in enumerate(each, start=1):
+    for number, ((path, _), parts) in enumerate(zip(files, each, strict=True), start=1):
         LOG.info("read %d of %d files", number, len(files))
+        if isinstance(parts, DataError):
+            damaged[path] = parts
+            continue
         for one in parts:
             if one.rank in found:
                 _join(found[one.rank], one)
             else:
                 found[one.rank] = one
     if not found:
-        raise DataError(f"{files[0][0]}: no rank in it")
-    return dict(sorted(found.items()))
+        none = DataError(f"{files[0][0]}: no rank in it")
+        raise next(iter(damaged.values()), none)
+    return dict(sorted(found.items())), left_out(damaged)
 
 
-def _read_one(aside: Path, lengths: Lengths, item: tuple[Path, Source]) -> list[_Summary]:
+def _read_one(
+    aside: Path, lengths: Lengths, item: tuple[Path, Source]
+) -> list[_Summary] | DataError:
+    """@returns what a file tells, or why it cannot be read"""
     path, source = item
-    found = [_put_aside(one, path, aside) for one in source.read(path, lengths)]
+    try:
+        found = [_put_aside(one, path, aside) for one in source.read(path, lengths)]
+    except DataError as error:
+        return error
     for one in found:
         one.steps = with_lengths(one.steps, lengths.get(one.rank, {}))
     return found
@@ -185,7 +171,7 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     whole = (rest["end_ns"] - rest["begin_ns"]).sum()
     unknown = unknown[unknown > _DEAR * whole]
     if len(unknown):
-        some = ", ".join(shortened(printable(str(name)), _NAMED) for name in unknown.index[:_FEW])
+        some = ", ".join(shortened(printable(str(name)), NAMED) for name in unknown.index[:FEW])
         one.cannot.append(f"Kernels of no class that is known are taken for other: {some}.")
     if not events["phase"].isin(("forward", "backward")).any():
         one.cannot.append("All computation but the optimizer's is called forward.")
@@ -195,7 +181,8 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     span = (int(events["begin_ns"].min()), int(events["end_ns"].max())) if len(events) else (0, 0)
     on_device = ~events["stream"].astype(object).str.startswith(HOST)
     device = one.device or (_NO_NAME if (on_device & kind.isin(COMPUTATION)).any() else "")
-    return _Summary(path, one.rank, one.world, one.host, device, one.place, one.groups,
+    worlds = {one.world: path} if one.world else {}
+    return _Summary(path, one.rank, worlds, one.host, device, one.place, one.groups,
                     one.peak_memory, one.cannot, rows, steps.sort_values("begin_ns"), span,
                     pd.DataFrame({"began": began(rest), "end_ns": rest["end_ns"].to_numpy()}),
                     one.one_clock, one.whole, [file])
@@ -208,7 +195,7 @@ def _join(one: _Summary, other: _Summary) -> None:
     if len(both) > 1 or (both and len(one.steps) == len(other.steps) == 1):
         raise DataError(f"{other.path}: tells of step {min(both)} of rank {one.rank}, as "
                         f"{one.path} does; valid: files of one run, whose ranks they say")
-    one.world = max(one.world, other.world)
+    one.worlds = {**other.worlds, **one.worlds}
     one.host, one.device = one.host or other.host, one.device or other.device
     one.place, one.groups = {**other.place, **one.place}, {**other.groups, **one.groups}
     one.peaks = {**other.peaks, **one.peaks}
@@ -220,6 +207,40 @@ def _join(one: _Summary, other: _Summary) -> None:
     one.one_clock &= other.one_clock
     one.whole &= other.whole
     one.files += other.files
+
+
+def _world(found: Mapping[int, _Summary]) -> tuple[int, list[str]]:
+    """How many ranks the run has, and sentences: what files say otherwise, and who is missing.
+
+    @throws DataError where there is a rank that the run cannot have
+    """
+    told: dict[int, Path] = {}
+    for one in found.values():
+        told = {**one.worlds, **told}
+    last = max(found)
+    world = max(told, default=last + 1)
+    if last >= world:
+        raise DataError(f"{found[last].path}: is of rank {last}, but the files say that the run "
+                        f"has {counted(world, 'rank')}; valid: files of one run")
+    said = []
+    if len(told) > 1:
+        each = ", ".join(f"{one} ({path.name})" for one, path in sorted(told.items())[:FEW])
+        said.append(f"Files do not agree how many ranks the run has: {each}; taken for {world}.")
+    missing = tuple(rank for rank in range(world) if rank not in found)
+    if missing:
+        said.append(f"Of {counted(world, 'rank')} these have no trace: {ranks_of(missing)}.")
+    return world, said
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The run that is made."""
+
+    folder: Path
+    inputs: Sequence[Path]
+    files: list[tuple[Path, Source]]
+    world: int
+    notes: list[str]  # sentences about its files
 
 
 @dataclass(frozen=True)
@@ -240,9 +261,9 @@ class _Shared:
 
 
 def _write(
-    found: dict[int, _Summary], made: Path, inputs: Sequence[Path],
-    files: list[tuple[Path, Source]], sizes: Mapping[str, int] | None,
+    found: dict[int, _Summary], run: _Made, sizes: Mapping[str, int] | None
 ) -> list[str]:
+    """@returns sentences: what a step is, and what the files cannot tell"""
     ranks = list(found)
     for one in found.values():
         if one.steps.empty:  # all of it is one step
@@ -271,19 +292,19 @@ def _write(
     places = layouts.places(ranks, {rank: one.place for rank, one in found.items()}, groups,
                             of_group, rows, sizes)
     flow = np.where(meeting >= 0, meeting + 1, 0)
-    lengths = _lengths(found, when.steps, places)
-    said = _said(found, clock, len(lengths), len(when.steps))
-    world = max([*ranks, *(one.world - 1 for one in found.values())]) + 1
-    shared = _Shared(found, clock, when.steps, when.edges, lengths, places,
+    documents = _lengths(found, when.steps, places)
+    said = [*map(_sentence, run.notes),
+            *_said(found, clock, len(documents), len(when.steps))]
+    shared = _Shared(found, clock, when.steps, when.edges, documents, places,
                      of_group, {rank: flow[owner == rank] for rank in ranks},
-                     _facts(inputs, files, places, clock, when.told, said,
-                            int(when.edges[ranks[0]][0])), world, made)
-    (made / "trace").mkdir(parents=True)
+                     _facts(run, places, clock, when.told, said, int(when.edges[ranks[0]][0])),
+                     run.world, run.folder)
+    (run.folder / "trace").mkdir(parents=True)
     LOG.info("writing %d ranks", len(ranks))
     for _ in mapped(partial(_write_rank, shared), ranks, sum(len(o.ends) for o in found.values())):
         pass
-    (made / "experiment.yaml").write_text(str(shared.facts["config"]), encoding="utf-8")
-    return [when.told, *said]
+    (run.folder / "experiment.yaml").write_text(str(shared.facts["config"]), encoding="utf-8")
+    return [*said[: len(run.notes)], when.told, *said[len(run.notes) :]]
 
 
 def _steps_of(one: _Summary) -> np.ndarray:
@@ -349,23 +370,22 @@ def _sentence(line: str) -> str:
 
 
 def _facts(
-    inputs: Sequence[Path], files: list[tuple[Path, Source]],
-    places: Mapping[int, Mapping[str, int]], clock: Mapping[int, Clock], step: str,
+    run: _Made, places: Mapping[int, Mapping[str, int]], clock: Mapping[int, Clock], step: str,
     said: list[str], begin: int,
 ) -> dict[str, object]:
-    names = sorted({source.name for _, source in files})
+    names = sorted({source.name for _, source in run.files})
     sizes = {which: 1 + max(mine.get(which, 0) for mine in places.values())
              for which in layouts.DIMENSIONS}
     off = {rank: {"offset_ns": one.offset_ns, "drift_ppm": round(one.drift * 1e6, 3),
                   "residual_ns": round(one.residual_ns)} for rank, one in clock.items()}
     config = {
-        "name": printable(inputs[0].resolve().stem if inputs[0].is_file()
-                          else inputs[0].resolve().name),
-        "imported": {"from": names, "files": len(files), "step": step, "cannot_tell": said,
+        "name": printable(run.inputs[0].resolve().stem if run.inputs[0].is_file()
+                          else run.inputs[0].resolve().name),
+        "imported": {"from": names, "files": len(run.files), "step": step, "cannot_tell": said,
                      "clocks": off},
         "parallel": sizes,
     }
-    key = hashlib.sha256("\n".join(str(path.resolve()) for path, _ in files).encode())
+    key = hashlib.sha256("\n".join(str(path.resolve()) for path, _ in run.files).encode())
     created = ""
     if begin > _SINCE_NS:  # ns since 1970: others count from when a machine was started
         created = datetime.fromtimestamp(begin / 1e9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

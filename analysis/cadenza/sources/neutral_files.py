@@ -20,6 +20,7 @@ from cadenza.errors import DataError
 from cadenza.files import printable, written
 from cadenza.prepare.documents import check_file
 from cadenza.prepare.packages import package
+from cadenza.sources.columnar import columns_part
 from cadenza.sources.metadata import MOST_RANKS, Metadata, metadata_of, metadata_text
 from cadenza.sources.neutral import COLUMNS, KINDS, NO_LENGTHS, PHASES, Lengths, RankTrace, Source
 from cadenza.words import shortened
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 PARQUET, ARROW = (".parquet",), (".arrow", ".feather")
 REQUIRED = ("rank", "begin_ns", "end_ns", "kind")
+_OWN = b"begin_ns"  # a column that files of other kinds do not have
 MOST_ROWS = 1 << 24  # of a file, in memory at once
 LATEST_NS = 1 << 61  # of both signs: differences of two times are numbers, too
 _QUOTED = 120  # letters of what a message quotes
@@ -42,8 +44,14 @@ _TIMES = ("begin_ns", "end_ns", "enqueued_ns")
 _COUNTS = ("step", "sequence", "bytes", "still_ns", "microbatch", "layer")  # -1: not known
 
 
-def claims(path: Path) -> bool:
+def is_named_so(path: Path) -> bool:
     return path.suffix.lower() in PARQUET + ARROW and path.is_file()
+
+
+def claims(path: Path) -> bool:
+    """Whether its columns are those of a trace; where it is cut short of their names, perhaps."""
+    columns = columns_part(path) if is_named_so(path) else None
+    return columns == b"" or (columns is not None and _OWN in columns)
 
 
 def read(path: Path, _: Lengths = NO_LENGTHS) -> list[RankTrace]:

@@ -18,6 +18,7 @@ from cadenza.errors import DataError
 from cadenza.files import printable
 from cadenza.prepare.documents import check_file
 from cadenza.prepare.packages import package
+from cadenza.sources.columnar import columns_part
 from cadenza.sources.neutral import (
     COLLECTIVE, COLUMNS, DENSE, HOST, NO_LENGTHS, OPTIMIZER, OTHER, PAUSE, RECEIVE, SEND, STEP,
     Lengths, RankTrace, Source, frame,
@@ -27,7 +28,6 @@ from cadenza.words import shortened
 _MOST_ROWS = 1 << 24  # in memory at once
 _MOST_SECONDS = 1e8  # of all steps
 _MOST_START = 1e11  # s: also of a clock that counts from 1970
-_MOST_FOOTER = 1 << 24  # bytes
 _NAMED = 120  # characters of names and messages
 _COUNTS = {"dp_rank": 0, "stage": 0, "rank": 0, "step": 0, "seq_id": -1, "mc": -1, "mb_id": -1,
            "gmc": -1}  # least values
@@ -70,22 +70,11 @@ _OPERATIONS = {
 
 
 def claims(path: Path) -> bool:
-    """Whether the columns that a parquet file names are those of such a trace."""
-    try:
-        if path.suffix != ".parquet" or not path.is_file():
-            return False
-        with path.open("rb") as file:
-            if file.read(4) != b"PAR1":
-                return False
-            file.seek(-8, 2)
-            length = int.from_bytes(file.read(4), "little")
-            if not 0 < length <= min(_MOST_FOOTER, path.stat().st_size - 12):
-                return False
-            file.seek(-8 - length, 2)
-            footer = file.read(length)
-    except OSError:
+    """Whether its columns are those of such a trace."""
+    if path.suffix != ".parquet" or not path.is_file():
         return False
-    return all(name.encode() in footer for name in ("dp_rank", "optype", "start_ts", "gmc"))
+    columns = columns_part(path) or b""
+    return all(name in columns for name in (b"dp_rank", b"optype", b"start_ts", b"gmc"))
 
 
 def read(path: Path, _: Lengths = NO_LENGTHS) -> list[RankTrace]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,9 @@ def write_rank(
     @param peaks    by step: bytes, where known
     """
     events, step = _cut(events, edges)
-    with h5py.File(path, "w-") as file:
+    # In memory first: on a full disk HDF5 can neither write its file nor close it.
+    memory = io.BytesIO()
+    with h5py.File(memory, "w") as file:
         for name, value in {
             "schema": SCHEMA, "producer": PRODUCER, "run_id": facts.run_id,
             "code_version": VERSION, "code_revision": "", "build": "", "seed": np.uint64(0),
@@ -86,6 +89,8 @@ def write_rank(
         }
         for name in TABLES:
             _write(file, name, tables.get(name, np.empty(0, TABLES[name])))
+    with path.open("xb") as out:
+        out.write(memory.getbuffer())
 
 
 def _cut(events: pd.DataFrame, edges: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:

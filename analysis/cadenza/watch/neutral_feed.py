@@ -77,7 +77,7 @@ class NeutralFeed:
 
     def poll(self) -> list[Step]:
         new = [path for path in (self.path.iterdir() if self.path.is_dir() else ())
-               if path.name not in self._read and neutral_files.claims(path)]
+               if path.name not in self._read and neutral_files.is_named_so(path)]
         # rank-00000.00000020.arrow: steps of all ranks before later ones.
         new.sort(key=lambda path: (path.name.partition(".")[2], path.name))
         self.behind = len(new) > _AT_ONCE
