@@ -85,6 +85,17 @@ def test_what_is_no_json_is_mended_or_left_out(tmp_path):
     assert trace.lost == ["2 events are no JSON and were left out"]
 
 
+def test_half_a_letter_costs_that_letter_alone(tmp_path):
+    """Programs cut texts in the middle of a letter of two halves."""
+    for text, letters in (
+            (r"a\ud83d", "a\ufffd"), (r"\uDE00b", "\ufffdb"), (r"\ud83d\n\"", '\ufffd\n"'),
+            (r"\ud83d\ude00\ud83d!", "\U0001f600\ufffd!"), (r"\\ud83d\ud83d", "\\ud83d\ufffd")):
+        content = f'{{"host": "{text}", "traceEvents": [{{"name": "{text}"}}, {{"name": "x"}}]}}'
+        trace = ChromeTrace(k.write(tmp_path / "x.json", content))
+        assert list(trace.pieces()) == [[{"name": letters}, {"name": "x"}]]
+        assert trace.beside == {"host": letters} and trace.lost == []
+
+
 def test_long_times_keep_their_nanoseconds(tmp_path):
     text = '[{"name": "\\"ts\\": 1712195495519689.1", "ts": 1712195495519689.123}, {"ts":7.5}]'
     first, second = read(k.write(tmp_path / "x.json", text))[0]

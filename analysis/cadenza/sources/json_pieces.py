@@ -29,6 +29,8 @@ _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Microseconds of which a float64 would lose nanoseconds.
 _LONG_TIME = re.compile(rb'("ts"\s*:\s*\d{14,})\.(\d+)')
 _NO_NUMBER = re.compile(rb"([:\[,]\s*)-?(?:NaN|nan|Infinity|inf)\b")
+# What stands behind a backslash: two halves of a letter, one half (group 1), or anything else.
+_ESCAPED = re.compile(rb"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(u[dD][89a-fA-F]\w\w)|.)")
 _CONTROL = bytes(range(32))
 _SPACES = bytes.maketrans(_CONTROL, b" " * 32)
 _BETWEEN = b", \t\r\n"
@@ -217,9 +219,10 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 
 def _mended(text: bytes) -> bytes:
-    """As JSON, what programs write instead: numbers that are none, bytes that are no UTF-8, and
-    control characters within texts."""
+    """As JSON, what programs write instead: numbers that are none, bytes that are no UTF-8, halves
+    of letters, and control characters within texts."""
     text = text.translate(_SPACES).decode(errors="replace").encode()
+    text = _ESCAPED.sub(lambda found: rb"\ufffd" if found[1] else found[0], text)
     return _NO_NUMBER.sub(rb"\1null", text)
 
 
