@@ -50,13 +50,13 @@ def facts(summary: dict) -> list[tuple[str, str]]:
 
 def _imported(found: dict) -> list[tuple[str, str]]:
     off = found["offset_seconds"]
-    clocks = "agree" if off == 0.0 else f"up to {seconds(off)} apart"
+    clocks = "taken as they are" if off == 0.0 else f"up to {seconds(off)} apart"
     if found["drift_ppm"]:
         clocks += f", drifting by up to {found['drift_ppm']:.3g} ppm"
     return [("imported from", ", ".join(found["from"])),
             ("a step", found["step"]),
             ("not in the traces", " ".join(found["cannot_tell"]) or NONE),
-            ("clocks", f"{clocks}{'' if off == 0 else ': aligned by collectives'}")]
+            ("clocks", f"{clocks}{'' if off == 0 else ': aligned'}")]
 
 
 def _start_up(found: dict) -> str:

@@ -86,6 +86,11 @@ def ranks_of(members: tuple[int, ...]) -> str:
     return f"{said[0]}, {said[1]} … {said[-1]} ({len(members)} ranks)"
 
 
+def ranks_named(members: tuple[int, ...]) -> str:
+    """ "rank 3", "ranks 4–7"."""
+    return f"rank{'' if len(members) == 1 else 's'} {ranks_of(members)}"
+
+
 _HOST_DEVICES = ("", "host", "OpenMP", "Serial", "Threads")
 
 

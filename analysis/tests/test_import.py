@@ -22,7 +22,6 @@ import cadenza
 from cadenza.cli import main
 from cadenza.comparison import compare
 from cadenza.errors import DataError, UsageError
-from cadenza.sources.align import clocks
 from cadenza.sources.importing import import_run
 from cadenza.sources.layout import dimension, parsed
 from cadenza.sources.meetings import matched
@@ -138,50 +137,6 @@ def test_clocks_are_aligned(tmp_path):
     pieces = 100  # of a part in a step, each of which may be off
     assert (both[0] - both[1]).abs().to_numpy().max() <= pieces * residual
     assert moved.verdicts["members"].tolist() == still.verdicts["members"].tolist() == [[2]]
-
-
-def test_a_clock_is_found_through_others():
-    """Rank 2 meets only rank 1; of four wrong times in ten none matters."""
-    random = np.random.default_rng(1)
-    rows = []
-    for number in range(100):
-        for group, members in (("a", (0, 1)), ("b", (1, 2))):
-            end = 10**9 + number * 10**8 + (10**7 if group == "b" else 0)
-            late = int(random.integers(0, 50_000_000)) if number % 5 < 2 else 0
-            for rank in members:
-                moved = {0: 0, 1: 700_000, 2: -9_000_000}[rank] + late * (rank == members[1])
-                rows.append({"rank": rank, "kind": "collective", "group": group,
-                             "members": ",".join(map(str, members)), "sequence": number,
-                             "name": "all_gather", "begin_ns": end - 1000 + moved,
-                             "end_ns": end + moved})
-    found = _clocks(rows)
-    assert found[0].offset_ns == 0
-    assert found[1].offset_ns == pytest.approx(-700_000, abs=1000)
-    assert found[2].offset_ns == pytest.approx(9_000_000, abs=2000)
-
-
-def test_a_clock_of_messages_alone():
-    """Both ways take at least 2 ms; the clock is off by 30 ms."""
-    rows = []
-    for number in range(20):
-        for sender, receiver in ((0, 1), (1, 0)):
-            begin = 10**9 + number * 10**8 + sender * 5 * 10**7
-            for rank, kind, at in ((sender, "send", 0), (receiver, "receive", 2 * MS + number)):
-                moved = 30 * MS if rank == 1 else 0
-                rows.append({"rank": rank, "kind": kind, "peer": sender + receiver - rank,
-                             "group": "p", "sequence": number, "begin_ns": begin + moved,
-                             "end_ns": begin + at + moved, "name": kind})
-    found = _clocks(rows)
-    assert found[1].offset_ns == pytest.approx(-30 * MS, abs=1000)
-    assert found[1].residual_ns >= MS  # what a message takes is not known to be equal both ways
-
-
-def _clocks(rows):
-    columns = {name: [row.get(name, default) for row in rows] for name, default in {
-        "rank": 0, "kind": "", "group": "", "members": "", "sequence": -1, "peer": -1, "name": "",
-        "begin_ns": 0, "end_ns": 0}.items()}
-    events = frame(columns, len(rows))
-    return clocks(events, matched(events, np.zeros(len(events), int)))
 
 
 def test_collectives_without_numbers_are_matched_by_their_turns():

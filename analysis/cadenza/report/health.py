@@ -10,7 +10,7 @@ from cadenza.report.blocks import Table
 from cadenza.report.places import started
 from cadenza.study import Study
 from cadenza.time.efficiency import efficiency_of_run
-from cadenza.words import NONE, number, seconds, share
+from cadenza.words import NONE, number, ranks_named, seconds, share
 
 _CLOCKS = 3  # wrong ones that are named
 _EFFICIENCIES = {
@@ -76,6 +76,9 @@ def _clocks(run: Run, error_ns: float) -> str:
     wrong = [f"rank {one.rank}'s {one.what}" for one in run.wrong_clocks[:_CLOCKS]]
     if len(run.wrong_clocks) > _CLOCKS:
         wrong.append(f"{len(run.wrong_clocks) - _CLOCKS} more")
+    unknown = tuple(sorted(set(run.files) - set(run.clock()["rank"])))
+    if unknown:
+        wrong.append(f"not known of {ranks_named(unknown)}")
     return "; ".join([seconds(error_ns / 1e9), *wrong])
 
 

@@ -4,11 +4,12 @@
 All ranks leave a collective at the same moment, so the times at which they saw it end tell how far
 their clocks are apart, and how these drift. Where ranks only sent each other messages, none can
 have arrived before it was sent: in both directions together that bounds the offset (as NTP does).
+What is not told, a drift above all, is counted among what a clock may be off by.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -17,12 +18,14 @@ from cadenza.sources.neutral import COLLECTIVE, SEND, began
 
 # Of a broadcast, reduction to one, gather or scatter the root may leave before the others.
 _TOGETHER = "all|barrier|reduce_scatter|reducescatter"
-_FEWEST = 20  # collectives from which a drift is told
+_FEWEST = 6  # meetings from which a drift is told: slopes of all pairs have one sign by chance in
+# 2 of 6! cases
+_MANY = 20  # meetings of which not all pairs are looked at
+_PARTS = 12  # of messages, of each of which the earliest count
 _SPAN_NS = 500_000_000  # over which they must lie
-_SURE = 4.0  # standard errors that a drift must be
+_SURE = 4.0  # standard errors within which a drift is
 _FASTEST = 3e-4  # drift: a clock that is further off is no clock
 _SWEEPS = 6
-_MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
 _MOST = 4000  # collectives of a rank that are looked at
 
 
@@ -32,14 +35,35 @@ class Clock:
 
     offset_ns: int = 0
     drift: float = 0.0
-    origin_ns: int = 0
-    residual_ns: float = 0.0  # by which ends of collectives differ after that: median
+    origin_ns: int = 0  # in the middle of what tells
+    residual_ns: float = 0.0  # by which ends of collectives differ after that, messages may
+    unsure: float = 0.0  # by which the drift may be another
+    meetings: int = 0  # that tell
+    error_ns: float = 0.0  # by which times may be off, at most: over()
     known: bool = True  # False: nothing that the rank did with others tells
 
     def aligned(self, times: np.ndarray) -> np.ndarray:
         """ns on the first rank's clock."""
         moved = np.rint(self.drift * (times - self.origin_ns)).astype(np.int64)
         return times + self.offset_ns + moved
+
+    @property
+    def drift_known(self) -> bool:
+        return self.unsure < _FASTEST
+
+    def over(self, span: tuple[int, int]) -> Clock:
+        """The same, with what times of the span (on the rank's own clock) may be off by."""
+        far = max(abs(time - self.origin_ns) for time in span)
+        return replace(self, error_ns=self.residual_ns + self.unsure * far)
+
+    def beside(self, other: Clock) -> Clock:
+        """This one, which was found beside the clock of a rank that has the clock `other`."""
+        there = self.origin_ns + self.offset_ns - other.origin_ns
+        return replace(self, offset_ns=self.offset_ns + other.offset_ns
+                       + round(other.drift * there), drift=self.drift + other.drift,
+                       residual_ns=self.residual_ns + other.residual_ns,
+                       unsure=min(self.unsure + other.unsure, _FASTEST),
+                       known=self.known and other.known)
 
 
 def clocks(rows: pd.DataFrame, meeting: np.ndarray) -> dict[int, Clock]:
@@ -52,8 +76,10 @@ def clocks(rows: pd.DataFrame, meeting: np.ndarray) -> dict[int, Clock]:
     name = rows["name"].astype(str).str.lower().str.contains(_TOGETHER)
     chosen = collective & (meeting >= 0) & name.to_numpy()
     ends = pd.DataFrame({"rank": rows["rank"].to_numpy()[chosen], "meeting": meeting[chosen],
-                         "end": rows["end_ns"].to_numpy(np.int64)[chosen]})
-    messages = _delays(rows[~collective & (meeting >= 0)], meeting[~collective & (meeting >= 0)])
+                         "end": rows["end_ns"].to_numpy(np.int64)[chosen],
+                         "took": (rows["end_ns"] - rows["begin_ns"]).to_numpy()[chosen]})
+    sent = ~collective & (meeting >= 0)
+    messages = _messages(rows[sent], meeting[sent])
     found: dict[int, Clock] = {}
     for start in ranks:
         if start not in found:  # the first rank, or one that nothing connects with those before it
@@ -62,7 +88,9 @@ def clocks(rows: pd.DataFrame, meeting: np.ndarray) -> dict[int, Clock]:
     return _refined(ends, found, ranks[0] if ranks else -1)
 
 
-def _spread(ends: pd.DataFrame, messages: pd.DataFrame, found: dict[int, Clock]) -> None:
+def _spread(
+    ends: pd.DataFrame, messages: dict[tuple[int, int], pd.DataFrame], found: dict[int, Clock]
+) -> None:
     """Adds the clocks of ranks that met one whose clock is known, and of those that met these."""
     while True:
         of_known = ends["rank"].isin(list(found))
@@ -72,13 +100,11 @@ def _spread(ends: pd.DataFrame, messages: pd.DataFrame, found: dict[int, Clock])
             rank = int(new.index[0])
             found[rank] = _fitted(ends, found, rank)
             continue
-        mine = messages[messages["one"].isin(list(found)) & ~messages["other"].isin(list(found))]
-        if mine.empty:
+        pair = next((pair for pair in messages if (pair[0] in found) != (pair[1] in found)), None)
+        if pair is None:
             return
-        row = mine.iloc[0]
-        base = found[int(row["one"])].offset_ns
-        found[int(row["other"])] = Clock(offset_ns=base + int(row["offset"]),
-                                         residual_ns=float(row["error"]))
+        one, other = pair if pair[0] in found else pair[::-1]
+        found[other] = _of_messages(messages[pair], other).beside(found[one])
 
 
 def _refined(ends: pd.DataFrame, found: dict[int, Clock], first: int) -> dict[int, Clock]:
@@ -97,7 +123,7 @@ def _fitted(ends: pd.DataFrame, found: dict[int, Clock], rank: int) -> Clock:
     mine = mine.iloc[np.unique(np.linspace(0, len(mine) - 1, min(len(mine), _MOST)).astype(int))]
     rest = ends[ends["meeting"].isin(mine["meeting"]) & (ends["rank"] != rank)
                 & ends["rank"].isin([one for one, clock in found.items() if clock.known])]
-    origin = int(mine["end"].min())
+    origin = int(mine["end"].median())
     if rest.empty:
         return found.get(rank, Clock(known=False))
     end, owner = rest["end"].to_numpy(np.int64), rest["rank"].to_numpy()
@@ -111,48 +137,96 @@ def _fitted(ends: pd.DataFrame, found: dict[int, Clock], rank: int) -> Clock:
     # Differences of large numbers: whole ones first.
     whole = base - origin
     off = theirs.reindex(mine["meeting"]).to_numpy() - (time - origin)
-    level, drift, residual = _line((time - origin).astype(float), off)
-    return Clock(whole + int(round(level)), drift, origin, residual)
+    level, drift, residual, unsure = _line((time - origin).astype(float), off)
+    if len(mine) < _FEWEST:  # too few to show how ends scatter: by less than the shortest took
+        took = pd.concat([mine, rest]).groupby("meeting")["took"].min()
+        residual = max(residual, float(took.median()))
+    nearest = min((found[int(one)] for one in np.unique(owner)),
+                  key=lambda clock: (clock.unsure, clock.residual_ns))
+    return Clock(whole + int(round(level)), drift, origin, residual + nearest.residual_ns,
+                 min(unsure + nearest.unsure, _FASTEST), len(mine))
 
 
-def _line(at: np.ndarray, off: np.ndarray) -> tuple[float, float, float]:
-    """A robust line (Theil's of pairs half the points apart): level, slope, median distance."""
+def _line(at: np.ndarray, off: np.ndarray) -> tuple[float, float, float, float]:
+    """A robust line: level where `at` is 0, slope, by how much points are off, and the slope."""
     count, span = len(at), float(np.ptp(at))
-    drift = 0.0
+    drift, unsure = 0.0, _FASTEST
     if count >= _FEWEST and span >= _SPAN_NS:
-        order = np.argsort(at, kind="stable")
-        half = count // 2
-        low, high = order[:half], order[count - half :]
-        drift = float(np.median((off[high] - off[low]) / np.maximum(at[high] - at[low], 1.0)))
-        rest = off - drift * at
-        sigma = _MAD * float(np.median(np.abs(rest - np.median(rest))))
-        # Of the slope of a line through points that are spread evenly.
-        if not _SURE * np.sqrt(12.0 / count) * sigma / span <= abs(drift) <= _FASTEST:
-            drift = 0.0
+        least, middle, most = _slopes(at, off)
+        if least * most > 0 and abs(middle) <= _FASTEST:
+            drift = middle
+        unsure = min(max(most - drift, drift - least), _FASTEST)
     rest = off - drift * at
     level = float(np.median(rest))
-    return level, drift, float(np.median(np.abs(rest - level)))
+    # Of few points the median tells too little.
+    residual = (np.median if count >= _FEWEST else np.max)(np.abs(rest - level))
+    return level, drift, float(residual), unsure
 
 
-def _delays(rows: pd.DataFrame, meeting: np.ndarray) -> pd.DataFrame:
-    """Of pairs of ranks that sent each other messages in both directions: one, other (ranks),
-    offset (to be added to the other's times), error, in ns."""
+def _slopes(at: np.ndarray, off: np.ndarray) -> tuple[float, float, float]:
+    """The median of slopes of pairs of points, and the least and the most that the slope can be.
+
+    Of few points they are those of all pairs, as sure as Kendall's tau; of many those of pairs half
+    the points apart, each as likely too high as too low. Neither asks how the points scatter.
+    """
+    order = np.argsort(at, kind="stable")
+    at, off, count = at[order], off[order], len(at)
+    if count < _MANY:
+        one, other = np.triu_indices(count, 1)
+        spread = np.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    else:
+        half = count // 2
+        one, other, spread = np.arange(half), np.arange(count - half, count), np.sqrt(half)
+    slopes = np.sort((off[other] - off[one]) / np.maximum(at[other] - at[one], 1.0))
+    out = max(int((len(slopes) - _SURE * spread) / 2), 0)
+    return float(slopes[out]), float(np.median(slopes)), float(slopes[-1 - out])
+
+
+def _messages(rows: pd.DataFrame, meeting: np.ndarray) -> dict[tuple[int, int], pd.DataFrame]:
+    """By pair of ranks that sent each other messages in both directions, those with most first:
+    sender, sent and received, each on its rank's own clock."""
     sends = (rows["kind"] == SEND).to_numpy()
     # A process sends when it asks for it, a device when its kernel begins: that is launched long
     # before.
     process = rows["stream"].astype(object).str.match("host|gloo|mpi").to_numpy(bool)
     begin = rows["begin_ns"].to_numpy(np.int64)
     sent = np.where(process, np.minimum(begin, began(rows)), begin)
-    part = pd.DataFrame({"rank": rows["rank"].to_numpy(), "meeting": meeting,
+    part = pd.DataFrame({"rank": rows["rank"].to_numpy(np.int64), "meeting": meeting,
                          "time": np.where(sends, sent, rows["end_ns"])})
     both = part[sends].merge(part[~sends], on="meeting", suffixes=("_sent", "_received"))
-    both["delay"] = both["time_received"] - both["time_sent"]  # less the receiver's offset
-    least = both.groupby(["rank_sent", "rank_received"])["delay"].min()
-    found = []
-    for (one, other), there in least.items():
-        if (other, one) in least.index:
-            there, back = int(there), int(least[(other, one)])
-            # Where no message is early as it is, messages tell nothing against the clocks.
-            agree = there >= 0 and back >= 0
-            found.append((one, other, 0 if agree else (back - there) // 2, abs(back + there) / 2))
-    return pd.DataFrame(found, columns=["one", "other", "offset", "error"])
+    ranks = both[["rank_sent", "rank_received"]].to_numpy()
+    both = pd.DataFrame({"sender": both["rank_sent"], "sent": both["time_sent"],
+                         "received": both["time_received"]})
+    pairs = {pair: of for pair, of in both.groupby([ranks.min(axis=1), ranks.max(axis=1)])
+             if of["sender"].nunique() == 2}
+    return dict(sorted(pairs.items(), key=lambda item: -len(item[1])))
+
+
+def _of_messages(messages: pd.DataFrame, rank: int) -> Clock:
+    """The clock of one of the two, beside the other's."""
+    mine = (messages["sender"] == rank).to_numpy()
+    sent, received = messages["sent"].to_numpy(), messages["received"].to_numpy()
+    time = np.where(mine, sent, received)
+    # One message says that the offset is at most this, one of the other direction at least.
+    limit = np.where(mine, received - sent, sent - received)
+    origin, whole = int(np.median(time)), int(limit[0])
+    at, limit = (time - origin).astype(float), (limit - whole).astype(float)
+    _, drift, _, unsure = _line(*_between(at, limit, mine))
+    limit -= drift * at
+    low, high = limit[~mine].max(), limit[mine].min()
+    offset = whole + int(round((low + high) / 2))
+    if drift == 0.0 and low + whole <= 0 <= high + whole:
+        offset = 0  # no message is early as it is: they tell nothing against the clocks
+    error = max(abs(high + whole - offset), abs(offset - low - whole))
+    return Clock(offset, drift, origin, error, unsure, len(messages))
+
+
+def _between(
+    at: np.ndarray, limit: np.ndarray, upper: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times, and what lies in the middle between the limits of the messages around each."""
+    order = np.argsort(at, kind="stable")
+    parts = [part for part in np.array_split(order, _PARTS) if 0 < upper[part].sum() < len(part)]
+    middle = [(limit[part[upper[part]]].min() + limit[part[~upper[part]]].max()) / 2
+              for part in parts]
+    return np.array([at[part].mean() for part in parts] or [0.0]), np.array(middle or [0.0])

@@ -39,11 +39,12 @@ from cadenza.sources.neutral import (COMMUNICATION, COMPUTATION, DIMENSIONS, HOS
                                      Lengths, RankTrace, Source, began)
 from cadenza.sources.windows import same_steps, step_of, windows
 from cadenza.sources.write import RankFacts, write_rank
-from cadenza.words import counted, ranks_of, shortened
+from cadenza.words import counted, ranks_named, ranks_of, seconds, shortened
 
 _MOST_SAID = 12  # sentences about what files cannot tell
 _WORLD = 1 << 20
 _SINCE_NS = 10**18  # 2001
+_WORTH_NS = 50_000  # what clocks may be off by without a word
 _NO_NAME = "device"  # whose name is not told
 _DEAR = 0.01  # of the time of all rows: a kernel that takes less is not named
 
@@ -278,6 +279,7 @@ def _write(
     clock = {**{rank: Clock(known=one_clock) for rank in ranks},
              **({} if one_clock else clocks(rows, meeting))}
     clock[ranks[0]] = Clock()
+    clock = {rank: one.over(found[rank].span) for rank, one in clock.items()}
     owner = rows["rank"].to_numpy()
     for name in ("begin_ns", "end_ns"):
         times = rows[name].to_numpy(np.int64, copy=True)
@@ -348,11 +350,7 @@ def _said(
     @param with_lengths  in how many of the steps lengths of documents are known
     """
     lines = dict.fromkeys(_sentence(line) for one in found.values() for line in one.cannot)
-    unknown = [rank for rank, one in clock.items() if not one.known]
-    if unknown and len(found) > 1:
-        some = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
-        lines[f"Nothing that rank {some} did with others tells how far its clock is off: it is "
-              "taken to be right."] = None
+    lines |= dict.fromkeys(_of_clocks(clock))
     if not with_lengths:
         lines["The traces do not say how long documents were: a rank with longer ones may look "
               "slow, unless its other work is as fast as usual."] = None
@@ -362,6 +360,21 @@ def _said(
     if len(said) > _MOST_SAID:
         said = [*said[:_MOST_SAID], f"({len(said) - _MOST_SAID} more sentences of this kind.)"]
     return said
+
+
+def _of_clocks(clock: Mapping[int, Clock]) -> Iterator[str]:
+    unknown = tuple(rank for rank, one in clock.items() if not one.known)
+    if unknown and len(clock) > 1:
+        yield (f"Nothing that {ranks_named(unknown)} did with others tells how far a clock is off: "
+               "it is taken to be right.")
+    drifting = tuple(rank for rank, one in clock.items()
+                     if one.known and not one.drift_known and one.error_ns > _WORTH_NS)
+    if drifting:
+        counts = {clock[rank].meetings for rank in drifting}
+        fewer = " or fewer" if len(counts) > 1 else ""
+        yield (f"The drift of the clock of {ranks_named(drifting)} cannot be told from "
+               f"{counted(max(counts), 'meeting')}{fewer} with others: all in all, times may be "
+               f"off by up to {seconds(max(clock[rank].error_ns for rank in drifting) / 1e9)}.")
 
 
 def _sentence(line: str) -> str:
@@ -377,7 +390,8 @@ def _facts(
     sizes = {which: 1 + max(mine.get(which, 0) for mine in places.values())
              for which in layouts.DIMENSIONS}
     off = {rank: {"offset_ns": one.offset_ns, "drift_ppm": round(one.drift * 1e6, 3),
-                  "residual_ns": round(one.residual_ns)} for rank, one in clock.items()}
+                  "residual_ns": round(one.residual_ns), "error_ns": round(one.error_ns)}
+           for rank, one in clock.items()}
     config = {
         "name": printable(run.inputs[0].resolve().stem if run.inputs[0].is_file()
                           else run.inputs[0].resolve().name),
@@ -413,7 +427,8 @@ def _write_rank(shared: _Shared, rank: int) -> None:
     facts = RankFacts(
         str(shared.facts["run_id"]), str(shared.facts["created"]), str(shared.facts["config"]),
         rank, shared.world, hosts.index(rank) if rank in hosts else -1,
-        printable(one.host), printable(one.device), shared.places[rank], clock.residual_ns)
+        printable(one.host), printable(one.device), shared.places[rank],
+        clock.error_ns if clock.known else None)
     write_rank(shared.folder / "trace" / f"rank-{rank:05}.h5", facts, lane, shared.steps, edges,
                shared.lengths, one.peaks)
 

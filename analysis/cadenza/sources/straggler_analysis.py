@@ -96,8 +96,7 @@ def read(path: Path, _: Lengths = NO_LENGTHS) -> list[RankTrace]:
                       "microbatch: their rank has more or fewer of them than computations.")
     ranks = place["rank"].to_numpy()
     if int(ranks[-1]) >= len(ranks):
-        cannot.append(f"Only {len(ranks)} ranks of {ranks[0]} to {ranks[-1]} are recorded, one of "
-                      "those that share a place.")
+        cannot.append("Of ranks that share a place, as of a tensor group, one is recorded.")
     groups = _groups(place)
     events = pd.concat([_steps(rows), _events(rows, groups)]).sort_values("rank", kind="stable")
     events = events.astype({name: of for name, (of, _) in COLUMNS.items() if of == "category"})

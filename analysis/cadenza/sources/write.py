@@ -51,7 +51,7 @@ class RankFacts:
     host: str
     device: str
     place: Mapping[str, int]  # data, pipeline, tensor, context
-    error_ns: float  # of its clock
+    error_ns: float | None  # of its clock, where it is known
 
 
 def write_rank(
@@ -81,8 +81,9 @@ def write_rank(
             "/meta/strings": names,
             "/meta/status": _filled("/meta/status", 1, state=1, last_step=steps[-1],
                                     n_events=len(events), writer_ns=0),
-            "/clock/sync": _filled("/clock/sync", 1, time_ns=edges[0], offset_ns=0,
-                                   rtt_min_ns=int(2 * facts.error_ns)),
+            "/clock/sync": _filled("/clock/sync", int(facts.error_ns is not None),
+                                   time_ns=edges[0], offset_ns=0,
+                                   rtt_min_ns=int(2 * (facts.error_ns or 0))),
             "/events": _events(events, codes, np.asarray(steps)[step]),
             "/memory/highwater": _highwater(peaks, steps),
             "/steps": _steps(steps, edges, step, lengths),
