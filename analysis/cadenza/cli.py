@@ -151,9 +151,9 @@ def _add_import(to: argparse._SubParsersAction) -> None:
     made = to.add_parser(
         "import", help="a run folder from traces of other programs",
         description="Reads the traces of other programs (PyTorch's profiler, Nsight Systems, "
-                    "StragglerAnalysis, the neutral format), aligns the ranks' clocks by their "
-                    "collectives, and writes a run folder that every command reads. Prints what "
-                    "the traces cannot tell. Commands open such traces directly, too.",
+                    "StragglerAnalysis, the neutral format), aligns the ranks' clocks by what "
+                    "they did together, and writes a run folder that every command reads. Prints "
+                    "what the traces cannot tell. Commands open such traces directly, too.",
         epilog="example:\n  cadenza-analyze import traces --output runs/theirs\n"
                "  cadenza-analyze report runs/theirs",
         formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -18,7 +18,8 @@ from cadenza import checks, comparison, log, tables
 from cadenza.causes.slowdown import slowdown as slowdown_of
 from cadenza.causes.verdicts import said
 from cadenza.links import facts as link_facts
-from cadenza.graph.critical_path import longest_operations, path_shares, rank_switches
+from cadenza.graph.critical_path import (longest_operations, path_shares, rank_switches,
+                                         switches_said)
 from cadenza.errors import DamagedError, DataError, UsageError
 from cadenza.files import check_picture, printable, written
 from cadenza.formats.export import export as write_export
@@ -34,6 +35,7 @@ from cadenza.read.run import chosen, holds_run
 from cadenza.study import Study
 from cadenza.summary import identity, labels, summarize
 from cadenza.tables import PART_HEADERS
+from cadenza.words import counted
 
 FORMATS = ("perfetto", "chrome", "csv", "tensorboard")
 _MOST = 40  # rows of a table of steps
@@ -156,8 +158,8 @@ def stragglers(arguments: Namespace) -> None:
     late = study.stragglers[study.stragglers["late_seconds"] > 0]
     worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)
     tables.print_frame(out, worst.sort_values("step", kind="stable")[names],
-                       f"the slowest rank of each step and phase; {len(worst)} of {len(late)} rows "
-                       "(--json: all)")
+                       f"the slowest rank of each step and phase; {len(worst)} of "
+                       f"{counted(len(late), 'row')} (--json: all)")
 
 
 def what_if(arguments: Namespace) -> None:
@@ -171,7 +173,7 @@ def what_if(arguments: Namespace) -> None:
     found.insert(4, "saved_share", found["saved_seconds"] / recorded)
     whose = f"step {arguments.step}"
     if arguments.step is None:
-        whose = f"mean of {len(study.replayed_steps)} of {len(study.steady_steps)} steps"
+        whose = f"mean of {len(study.replayed_steps)} of {counted(len(study.steady_steps), 'step')}"
     tables.print_frame(tables.console(), found, f"step time under changed conditions; {whose}")
 
 
@@ -219,11 +221,11 @@ def critical_path(arguments: Namespace) -> None:
                      "steps": steps, "shares": records(shares)})
         return
     out = tables.console()
-    whose = f"step {step}" if asked is not None else f"mean of {len(steps)} steps"
+    whose = f"step {step}" if asked is not None else f"mean of {counted(len(steps), 'step')}"
     tables.print_frame(out, shares, f"the critical path by operation; {whose}")
     tables.print_frame(out, longest_operations(path),
-                       f"the longest operations on the path of step {step}, which changes rank "
-                       f"{rank_switches(path)} times")
+                       f"the longest operations on the path of step {step}, which "
+                       f"{switches_said(path)}")
 
 
 def _step_of(study: Study, step: int | None) -> int | None:
@@ -265,6 +267,8 @@ def imbalance(arguments: Namespace) -> None:
                                   "layers": records(study.layer_sparsity)}})
         return
     layers = study.layer_imbalance.merge(study.layer_sparsity, how="left")
+    # Where no layer is told, the rows of each stage are of all layers, too.
+    layers = layers[(layers["layer"] >= 0) | (layers["pipeline"] < 0)]
     tables.print_imbalance(tables.console(), layers, len(study.steady_steps), _MOST)
 
 
@@ -371,8 +375,7 @@ def check(arguments: Namespace) -> int:
     else:
         for finding in found:
             print(finding)
-        count = f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}"
-        print(f"{printable(str(study.run.path))}: {count}")
+        print(f"{printable(str(study.run.path))}: {counted(len(found), 'finding')}")
     return 1 if found else 0
 
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 from cadenza.time.between import CAUSE_NAMES
 from cadenza.time.imbalance import DENSE
-from cadenza.words import NONE, byte_count, count, number, seconds, share
+from cadenza.words import NONE, byte_count, count, counted, number, seconds, share
 
 _WORTH = 0.0005  # of wall time: a share that is not shown as 0.0%
 _LATE = 0.1  # of the time to the first step: by which a process may begin later than others
+
+
+# Rows of what Cadenza's own recorder tells of a run, and no program's traces.
+_OWN = frozenset((
+    "between steps", "made by", "build", "ended cleanly", "events dropped",
+    "promises of docs/trace.md", "cost of writing the trace"))
 
 
 def facts(summary: dict) -> list[tuple[str, str]]:
@@ -42,10 +48,15 @@ def facts(summary: dict) -> list[tuple[str, str]]:
         ("attention FLOPs", _sparsity(summary["attention_sparsity"])),
         ("trace", of_trace(summary["findings"], summary["worst_finding"])),
     ]
+    return found if summary["imported"] is None else \
+        [*_imported(summary["imported"]), *that_apply(summary, found)]
+
+
+def that_apply(summary: dict, rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What other programs' traces never say needs no row."""
     if summary["imported"] is None:
-        return found
-    # What other programs' traces never say needs no row.
-    return [*_imported(summary["imported"]), *(one for one in found if one[1][:1] != NONE)]
+        return rows
+    return [(name, value) for name, value in rows if name not in _OWN and value[:1] != NONE]
 
 
 def _imported(found: dict) -> list[tuple[str, str]]:
@@ -106,8 +117,7 @@ def _memory(need: dict) -> str:
 def _kernels(ranks_of: dict[str, int]) -> str:
     if len(ranks_of) < 2:
         return next(iter(ranks_of), NONE)  # a simulation has none
-    return ", ".join(f"{name} on {count} ranks" if count > 1 else f"{name} on 1 rank"
-                     for name, count in ranks_of.items())
+    return ", ".join(f"{name} on {counted(many, 'rank')}" for name, many in ranks_of.items())
 
 
 def _loss(summary: dict) -> str:

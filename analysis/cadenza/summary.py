@@ -16,7 +16,7 @@ from cadenza.errors import DataError
 from cadenza.time.between import CAUSES
 from cadenza.time.imbalance import imbalance_over_run, planned_imbalance, serving_ranks
 from cadenza.time.parts import PARTS
-from cadenza.words import byte_count
+from cadenza.words import byte_count, counted
 
 if TYPE_CHECKING:
     from cadenza.read.run import Run
@@ -152,8 +152,8 @@ def out_of_memory(study: Study) -> str:
     need = memory_need(study)
     if not need["ranks_beyond"]:
         return ""
-    ranks = "1 rank" if need["ranks_beyond"] == 1 else f"{need['ranks_beyond']} ranks"
-    return (f"The run does not fit in memory: {ranks} of {len(study.ranks)} need more than the "
+    ranks = f"{need['ranks_beyond']} of {counted(len(study.ranks), 'rank')}"
+    return (f"The run does not fit in memory: {ranks} need more than the "
             f"{byte_count(need['limit_bytes'])} that each has; rank {need['rank']} needs "
             f"{byte_count(need['largest_bytes'])}.")
 

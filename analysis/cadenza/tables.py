@@ -19,7 +19,8 @@ from cadenza.files import printable
 from cadenza.log import hide
 from cadenza.time.imbalance import LEVELS
 from cadenza.time.parts import PARTS
-from cadenza.words import NONE, byte_count, byte_rate, number, ranks_of, role_name, seconds, share
+from cadenza.words import (NONE, byte_count, byte_rate, counted, number, ranks_named, ranks_of,
+                           role_name, seconds, share)
 
 PART_HEADERS = {"compute_attention": "core attn", "compute_dense": "dense",
                 "compute_other": "other cmp", "optimizer": "optim.", "no_core": "no core",
@@ -65,8 +66,8 @@ def print_summary(out: Console, summary: dict) -> None:
 
 
 def _print_ranks(out: Console, summary: dict) -> None:
-    rows, caption = summary["per_rank"], f"seconds over {summary['steady_steps']} steps; "
-    caption += "between = between steps; busy = computing / all"
+    rows, steps = summary["per_rank"], counted(summary["steady_steps"], "step")
+    caption = f"seconds over {steps}; between = between steps; busy = computing / all"
     if len(rows) > _RANKS:
         ordered = sorted(rows, key=lambda row: row["busy_share"] or 0.0)
         caption += f"; the {_RANKS // 2} least and most busy of {len(rows)} ranks (--json: all)"
@@ -132,9 +133,10 @@ def print_links(out: Console, frame: pd.DataFrame, count: int, steps: int) -> No
             for row in frame.itertuples()]
     names = ["link", "node", "bytes", "messages", "moving", "rate", "usual", "share"]
     print_table(out, names, rows, {"link", "node"},
-                f"{len(frame)} of {count} pairs of ranks, slowest first; sums over {steps} steps; "
+                f"{len(frame)} of {counted(count, 'pair')} of ranks, slowest first; sums over "
+                f"{counted(steps, 'step')}; "
                 "moving: transfer time without waiting, if the trace shows it, of all messages, "
-                "also side by side: more than the run took may be; share: of the "
+                "also side by side, so that it may be longer than the run; share: of the "
                 "usual rate (--json: all, by direction)")
 
 
@@ -145,14 +147,14 @@ def print_groups(out: Console, frame: pd.DataFrame, count: int, steps: int) -> N
             for row in frame.itertuples()]
     names = ["ranks", "bytes", "collectives", "moving", "usual", "share"]
     print_table(out, names, rows, {"ranks"},
-                f"{len(frame)} of {count} groups with collectives, slowest first; "
-                f"sums over {steps} steps; moving: time after the last rank arrived")
+                f"{len(frame)} of {counted(count, 'group')} with collectives, slowest first; "
+                f"sums over {counted(steps, 'step')}; moving: time after the last rank arrived")
 
 
 def print_slowdown(out: Console, found: Slowdown, most: int) -> None:
     """@param most  rows of a table that are shown"""
     _print_fact(out, "replayed step", f"T = {seconds(found.seconds)}, recorded "
-                f"{seconds(found.recorded_seconds)}; mean of {found.steps} steps")
+                f"{seconds(found.recorded_seconds)}; mean of {counted(found.steps, 'step')}")
     left_out = 1 - found.seconds / found.recorded_seconds
     if left_out > _FAR:
         _print_fact(out, "left out", f"{share(left_out)} of a step: what lies between operations")
@@ -164,8 +166,8 @@ def print_slowdown(out: Console, found: Slowdown, most: int) -> None:
     if found.types.empty:
         out.print("Too little to divide among causes.")
         return
-    _print_fact(out, "worst workers", f"{share(found.of_worst)} of the loss: ranks "
-                f"{ranks_of(found.worst)}")
+    _print_fact(out, "worst workers", f"{share(found.of_worst)} of the loss: "
+                f"{ranks_named(found.worst)}")
     if not math.isnan(found.of_last_stage):
         _print_fact(out, "last stage", f"{share(found.of_last_stage)} of the loss")
     workers = found.workers.assign(ranks=found.workers["ranks"].map(ranks_of))

@@ -10,9 +10,9 @@ def number(value: float | None, form: str) -> str:
     return NONE if value is None or value != value else format(value, form)
 
 
-def counted(count: int, what: str) -> str:
-    """ "1 rank", "2 ranks"."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def counted(number: int, what: str) -> str:
+    """ "no ranks", "1 rank", "2 ranks"."""
+    return f"{f'{number:,}' if number else 'no'} {what}{'' if number == 1 else 's'}"
 
 
 def signed(value: float, form: str = ".3g") -> str:

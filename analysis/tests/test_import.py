@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import sqlite3
 import sys
@@ -22,11 +23,13 @@ import cadenza
 from cadenza.cli import main
 from cadenza.comparison import compare
 from cadenza.errors import DataError, UsageError
+from cadenza.report.health import efficiencies, health, overview
 from cadenza.sources.importing import import_run
 from cadenza.sources.layout import dimension, parsed
 from cadenza.sources.meetings import matched
 from cadenza.sources.neutral import RankTrace, frame
 from cadenza.sources.neutral_files import write
+from cadenza.summary import summarize
 from cadenza.time.pieces import PARTS
 
 
@@ -79,6 +82,7 @@ def test_a_planted_fault_is_named(tmp_path, planted, rank, cause, phase, lost):
     clean, _ = imported(tmp_path / "clean", ddp(4, steps=10))
     found = verdict(study)
     assert (found["members"], found["cause"], found["phase"]) == ([rank], cause, phase)
+    assert "their" not in found["sentence"]
     assert len(study.verdicts) == 1
     # What it saves is what a run without the fault takes less.
     truth = 1 - clean.seconds / study.seconds
@@ -280,7 +284,7 @@ def test_traces_without_steps_are_one_step(tmp_path):
         traces.append(RankTrace(one.rank, one.world, events))
     study, said = imported(tmp_path, traces)
     assert len(study.step_times) == 1
-    assert any("all is taken for one" in line for line in said)
+    assert any("all counts as one step" in line for line in said)
 
 
 def test_ranks_that_share_no_step(tmp_path):
@@ -317,6 +321,33 @@ def test_the_recorded_trace_of_a_profiler(tmp_path):
         name for name in PARTS if study.parts[name].sum() > 0}
     assert main(["report", str(tmp_path / "run")]) == 0
     assert main(["slowdown", str(tmp_path / "run")]) in (0, 3)  # where it applies
+
+
+def test_what_is_printed_agrees_in_number(tmp_path, capsys):
+    import_run([Path(__file__).parent / "data/kineto"], tmp_path / "run")
+    texts = {}
+    for command in ("summary", "stragglers", "slowdown", "what-if", "critical-path", "links",
+                    "imbalance", "bubbles"):
+        assert main([command, str(tmp_path / "run")]) == 0
+        texts[command] = " ".join(capsys.readouterr().out.split())
+        assert not re.findall(r"\b1 (?!as |us )[a-z]+s\b|rank \d times", texts[command])
+    assert "1 communication left out: still going on when the record ended (rank 1)." in \
+        texts["summary"]
+    assert "of the loss: rank 0 " in texts["slowdown"]
+    assert "which stays on one rank" in texts["critical-path"]
+    assert texts["imbalance"].count("all forward") == 1  # no layer is told
+
+
+def test_rows_that_no_trace_of_others_fills_are_left_out(tmp_path):
+    study, _ = imported(tmp_path, ddp(2, steps=4))
+    both = [study], ["run"], [summarize(study)]
+    rows = {row[0]: row[1] for table in (overview(*both), health(*both)) for row in table.rows}
+    assert rows["clocks off by at most"] == "0 s" and rows["folder"] == str(tmp_path / "run")
+    assert not {"made by", "build", "between steps", "MFU", "promises of docs/trace.md",
+                "events dropped", "cost of writing the trace"} & set(rows)
+    table = efficiencies([study], ["run"])
+    assert not any(row[1] == "-" for row in table.rows) and len(table.rows) == 5
+    assert table.note.startswith("Not told by the traces: model-FLOPs utilisation; hardware")
 
 
 def test_files_that_are_none_and_files_of_two_runs(tmp_path):

@@ -82,7 +82,7 @@ def test_what_is_no_json_is_mended_or_left_out(tmp_path):
             ' {"e": \\}, {"f": "\\q"}, {"g": 1}]}')
     got, trace = read(k.write(tmp_path / "x.json", text))
     assert got == [{"a": None, "b": None, "c": [None, None]}, {"d": "x y�"}, {"g": 1}]
-    assert trace.lost == ["2 events are no JSON and were left out"]
+    assert trace.lost == ["2 events left out: no JSON"]
 
 
 def test_half_a_letter_costs_that_letter_alone(tmp_path):

@@ -178,7 +178,7 @@ def folder(tmp_path):
 def test_command(folder, inside):
     done = inside("slowdown", folder)
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    for part in ("S = T / T* = 1.333", "wastes 25.0%", "100.0% of the loss: ranks 0",
+    for part in ("S = T / T* = 1.333", "wastes 25.0%", "100.0% of the loss: rank 0\n",
                  "forward compute", "data-parallel replica", "worker is as recorded"):
         assert part in done.stdout, part
     assert "last stage" not in done.stdout

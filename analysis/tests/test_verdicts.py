@@ -145,7 +145,7 @@ def test_one_rank_is_said_with_its_host_and_gpu(device, place):
     of = facts(speeds([5]), HOSTS.assign(device=device, local_rank=HOSTS["rank"] % 4))
     frame = verdicts(find(of), gaps_of(0.0), lambda _, cases: 80.0 - cases.sum(axis=1), of)
     assert frame["sentence"].iloc[0].startswith(f"Repairing rank 5 ({place}) saves ")
-    assert frame["sentence"].str.endswith("beside a virtual one, can do that.").all() == (
+    assert frame["sentence"].str.endswith("or neighbours of a virtual machine.").all() == (
         device == "host")  # a core has neighbours, a GPU does not
     given = facts(speeds([5]), HOSTS.assign(device=device), machine=3.0)
     frame = verdicts(find(given), gaps_of(0.0), lambda _, cases: 80.0 - cases.sum(axis=1), given)

@@ -17,7 +17,7 @@ from cadenza.causes.repair import (
 from cadenza.words import gpu, ranks_of, seconds, share
 
 # Of slow ranks that compute on cores of a host.
-OF_CORES = " What else runs on its machine, or beside a virtual one, can do that."
+OF_CORES = " Other programs on its machine can do that, or neighbours of a virtual machine."
 _FEW = 6  # steps that a sentence lists
 _OVER = 2  # steps without it, and as many as it lasted: it is over
 _UNEQUAL = 1.1  # times the least: amounts of ranks that differ by less are told as one
@@ -126,6 +126,7 @@ def _is_over(found: Sequence[int], steps: list[int]) -> bool:
 def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
     many = len(row["members"]) > 1 and row["kind"] in ("ranks", "all")
     they = "the first" if beside_others else "they" if many else "it"
+    whose = "their" if they == "they" else "its"
     if one.cause == LINK:
         if one.ends:
             return f"{they} {' and '.join(one.ends)} at {one.share:.0%} of the usual rate"
@@ -145,7 +146,7 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
         SLOW: f"at {much} x the usual rate",
         NO_CORE: f"no core for {much} of the computing time",
         PAUSED: f"for {much}",
-        WORK: f"{much} x their peers' work",
+        WORK: f"{much} x {whose} peers' work",
         INPUT: f"documents for {much}" + ("" if everywhere else " longer than is usual"),
         LATE_START: f"{much} after the others",
     }[one.cause]

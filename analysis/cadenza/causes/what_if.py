@@ -25,7 +25,7 @@ _OF_ALL = (  # scenario, rank, explanation
     ("all ranks balanced", -1,
      "each operation takes the mean of the ranks that run it at the same time"),
     ("no attention imbalance", -1,
-     "each server gets attention tasks in proportion to its rate"),
+     "ranks share core attention in proportion to their rates"),
     (COMMUNICATION_FREE, -1, "no latency, infinite bandwidth"),
 )
 _NO_PAUSE = "no rank stands still"
@@ -73,7 +73,7 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     gaps = graph.lanes.where("name", HOST_GAP)
     if gaps.any():
         free = float(graph.replayed_seconds(own=np.where(gaps, 0.0, graph.own))[0])
-        rows.append((_NO_HOST_GAP, -1, "each process launches in time", free))
+        rows.append((_NO_HOST_GAP, -1, "no device waits for its process to launch work", free))
     for rank, value in zip(slow, seconds[3:], strict=True):
         number = int(graph.lanes.ranks[rank])
         share = _speed(nodes, factors, rank)

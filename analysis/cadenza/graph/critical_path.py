@@ -164,6 +164,14 @@ def rank_switches(path: pd.DataFrame) -> int:
     return int((path["rank"].to_numpy()[1:] != path["rank"].to_numpy()[:-1]).sum())
 
 
+def switches_said(path: pd.DataFrame) -> str:
+    """What the path does, beside changing operations."""
+    count = rank_switches(path)
+    if not count:
+        return "stays on one rank"
+    return f"changes rank {'once' if count == 1 else f'{count} times'}"
+
+
 def longest_operations(path: pd.DataFrame, count: int = 10) -> pd.DataFrame:
     """Operations that the path spends most time in: rank, category, phase, name, count, seconds."""
     spent = path[path["kind"] == "operation"]

@@ -9,7 +9,7 @@ from cadenza.causes.repair import LINK
 from cadenza.causes.verdicts import WORTH
 from cadenza.links.slow import groups, links
 from cadenza.study import Study
-from cadenza.words import share
+from cadenza.words import counted, share
 
 
 def verdict(study: Study) -> list[str]:
@@ -37,7 +37,8 @@ def _silence(study: Study) -> str:
     judged = int(pairs["share"].notna().sum()), int(of_groups["share"].notna().sum())
     if pairs.empty and of_groups.empty:
         return "Ranks exchange nothing."
-    compared = f"{judged[0]} of {len(pairs)} pairs and {judged[1]} of {len(of_groups)} groups"
+    compared = f"{judged[0]} of {counted(len(pairs), 'pair')} and {judged[1]} of "
+    compared += counted(len(of_groups), "group")
     if study.run.machine is not None:
         return f"No link is slow: all reach the machine's rate (compared: {compared})."
     if not any(judged):

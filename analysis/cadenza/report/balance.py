@@ -7,7 +7,7 @@ from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_balance import imbalance_by_layer, sparsity, work_by_stage
 from cadenza.study import Study
 from cadenza.time.imbalance import DENSE, LEVELS
-from cadenza.words import count, number, seconds, share
+from cadenza.words import count, counted, number, seconds, share
 
 
 def balance_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
@@ -54,7 +54,8 @@ def _left_out(study: Study, name: str) -> Table:
     if found["pipeline"].nunique() > 2:  # -1: all
         for row, stage in zip(rows[1:], found["pipeline"][1:], strict=True):
             row[0] = f"stage {stage}: {row[0]}"
-    return Table(f"{name}: FLOPs of attention, sums over {len(study.steady_steps)} steps",
+    over = f"sums over {counted(len(study.steady_steps), 'step')}"
+    return Table(f"{name}: FLOPs of attention, {over}",
                  ["layer", "computed", "dense", "sparsity"], rows, numbers={1, 2, 3})
 
 

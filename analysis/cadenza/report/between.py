@@ -8,7 +8,7 @@ from cadenza.report.places import places
 from cadenza.study import Study
 from cadenza.summary import between_steps_said
 from cadenza.time.between import CAUSE_NAMES, CAUSES
-from cadenza.words import seconds
+from cadenza.words import counted, seconds
 
 _RANKS = 16  # those with the most time between steps
 
@@ -25,6 +25,6 @@ def between_table(study: Study, name: str) -> Table | None:
     rows = [[str(rank), where[rank], *(seconds(row[cause]) for cause in ("window", *causes))]
             for rank, row in shown.iterrows()]
     more = f" Of {len(sums)} ranks those with the most time." if len(sums) > len(shown) else ""
-    return Table(f"{name}: between {len(study.steady_steps)} steps",
+    return Table(f"{name}: between {counted(len(study.steady_steps), 'step')}",
                  ["rank", "where", "all", *(CAUSE_NAMES[cause] for cause in causes)], rows,
                  numbers={0, *range(2, len(causes) + 3)}, note=said + more)

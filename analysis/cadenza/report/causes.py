@@ -6,6 +6,7 @@ from __future__ import annotations
 import pandas as pd
 
 from cadenza.causes.stragglers import LATE
+from cadenza.graph.critical_path import switches_said
 from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_compare import critical_path, path_label, what_if
 from cadenza.report.places import places, step_and_time
@@ -88,9 +89,7 @@ def path_blocks(runs: list[tuple[Study, str]]) -> list[Figure | Table]:
 
 def _path(study: Study, name: str) -> Figure:
     drawn, frame = critical_path(study)
-    switches = int((frame["rank"] != frame["rank"].shift()).sum() - 1)
-    times = "once" if switches == 1 else f"{switches} times"
-    note = f"The path changes rank {times}." if switches else "The path stays on one rank."
+    note = f"The path {switches_said(frame)}."
     return Figure(f"{name}, step {study.typical_step}", {"": drawn}, note, wide=True, dense=True)
 
 

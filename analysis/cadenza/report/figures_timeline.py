@@ -18,6 +18,7 @@ from cadenza.report.places import rank_labels
 from cadenza.report.style import Plot
 from cadenza.study import Study
 from cadenza.time.typical import typical
+from cadenza.words import counted
 
 _BARS = 12_000  # of a picture: more make a browser slow
 _ALL_BARS = 48_000  # of a run's pictures, which the file has to hold
@@ -55,7 +56,7 @@ def shown_steps(study: Study) -> dict[int, str]:
     steps = {study.typical_step: "typical"}
     for kind in sorted(set(kinds) - {kinds[study.typical_step]}):
         mine = features[(kinds == kind).to_numpy()]
-        steps.setdefault(typical(mine), f"typical of {len(mine)} others")
+        steps.setdefault(typical(mine), f"typical of {counted(len(mine), 'other')}")
     slowest = study.step_times["seconds"].idxmax()
     steps.setdefault(int(study.step_times.loc[slowest, "step"]), "the slowest")
     return steps

@@ -49,7 +49,7 @@ def _run(study: Study, name: str) -> list[Headline]:
         return [Headline("plain", lead, "The trace has no events, so where the time went is not "
                                         "known.")]
     sentences = said(study.verdicts, len(study.ranks))
-    more = f"{len(sentences) - _SAID} more are in the table." if len(sentences) > _SAID else ""
+    more = f"More in the table: {len(sentences) - _SAID}." if len(sentences) > _SAID else ""
     parts = (out_of_memory(study), *sentences[:_SAID], more, study.silence, _lost(study),
              between_steps_said(study), _gain(study))
     kind = "plain" if study.verdicts.empty else "late"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cadenza.checks import clock_errors
-from cadenza.facts import facts, of_trace
+from cadenza.facts import facts, of_trace, that_apply
 from cadenza.read.run import Run
 from cadenza.report.blocks import Table
 from cadenza.report.places import started
@@ -30,11 +30,16 @@ _RATES = {
 
 def overview(studies: list[Study], names: list[str], summaries: list[dict]) -> Table:
     """A column per run, a row per fact."""
-    columns = [dict([*facts(summary), *_origin(study, summary)])
+    columns = [[*facts(summary), *that_apply(summary, _origin(study, summary))]
                for study, summary in zip(studies, summaries, strict=True)]
-    keys = dict.fromkeys(key for column in columns for key in column)
-    rows = [[key, *(column.get(key, NONE) for column in columns)] for key in keys]
-    return Table("Runs", ["", *names], rows, wide=len(names) > 1)
+    return Table("Runs", ["", *names], _side_by_side(columns), wide=len(names) > 1)
+
+
+def _side_by_side(columns: list[list[tuple[str, str]]]) -> list[list[str]]:
+    """A row for each name that a column has."""
+    values = [dict(column) for column in columns]
+    return [[name, *(of.get(name, NONE) for of in values)]
+            for name in dict.fromkeys(name for of in values for name in of)]
 
 
 def _origin(study: Study, summary: dict) -> list[tuple[str, str]]:
@@ -49,26 +54,27 @@ def _origin(study: Study, summary: dict) -> list[tuple[str, str]]:
 
 def health(studies: list[Study], names: list[str], summaries: list[dict]) -> Table:
     """Whether the traces are whole, and how far their clocks and their cost can matter."""
-    columns = [_health(*both) for both in zip(studies, summaries, strict=True)]
-    rows = [[key, *(column[key] for column in columns)] for key in columns[0]]
+    columns = [that_apply(summary, _health(study, summary))
+               for study, summary in zip(studies, summaries, strict=True)]
     warnings = [line for summary in summaries for line in summary["warnings"]]
-    return Table("Can the traces be trusted?", ["", *names], rows, wide=len(names) > 1,
+    return Table("Can the traces be trusted?", ["", *names], _side_by_side(columns),
+                 wide=len(names) > 1,
                  note=" ".join(f"{line[:1].upper()}{line[1:]}." for line in warnings))
 
 
-def _health(study: Study, summary: dict) -> dict[str, str]:
+def _health(study: Study, summary: dict) -> list[tuple[str, str]]:
     run = study.run
     files = run.files.values()
     errors = clock_errors(run)
     simulated = run.info["producer"] == "simulator"
     one_clock = not run.wrong_clocks and (simulated or errors.empty)
-    return {
-        "ended cleanly": "no: cut off" if run.truncated else "yes",
-        "events dropped": f"{sum(file.dropped_events for file in files):,}",
-        "promises of docs/trace.md": of_trace(summary["findings"], summary["worst_finding"]),
-        "clocks off by at most": "0 s (one clock)" if one_clock else _clocks(run, errors.max()),
-        "cost of writing the trace": NONE if simulated else _overhead(study),
-    }
+    return [
+        ("ended cleanly", "no: cut off" if run.truncated else "yes"),
+        ("events dropped", f"{sum(file.dropped_events for file in files):,}"),
+        ("promises of docs/trace.md", of_trace(summary["findings"], summary["worst_finding"])),
+        ("clocks off by at most", "0 s (one clock)" if one_clock else _clocks(run, errors.max())),
+        ("cost of writing the trace", NONE if simulated else _overhead(study)),
+    ]
 
 
 def _clocks(run: Run, error_ns: float) -> str:
@@ -90,7 +96,8 @@ def _overhead(study: Study) -> str:
 
 
 def efficiencies(studies: list[Study], names: list[str]) -> Table:
-    """POP's efficiencies of the replayed steps, and utilisations, the median of the steady ones."""
+    """POP's efficiencies of the replayed steps, and utilisations, the median of the steady ones:
+    those that some run has, and in a line those that none has."""
     measured = [efficiency_of_run(study.efficiencies) for study in studies]
     rates = [study.steady(study.utilization).median(numeric_only=True) for study in studies]
     rows = [
@@ -101,5 +108,8 @@ def efficiencies(studies: list[Study], names: list[str]) -> Table:
         [title, *(share(one.get(key)) for one in rates), meaning]
         for key, (title, meaning) in _RATES.items()
     ]
-    return Table("Efficiencies", ["", *names, "what it is"], rows,
-                 numbers=set(range(1, len(names) + 1)), wide=True)
+    told = [row for row in rows if set(row[1:-1]) != {NONE}]
+    lacking = "; ".join(row[0] for row in rows if row not in told)
+    return Table("Efficiencies", ["", *names, "what it is"], told,
+                 numbers=set(range(1, len(names) + 1)), wide=True,
+                 note=f"Not told by the traces: {lacking}." if lacking else "")

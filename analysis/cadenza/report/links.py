@@ -9,7 +9,7 @@ from cadenza.report.blocks import Figure, Table
 from cadenza.report.figures_links import communication
 from cadenza.report.places import places
 from cadenza.study import Study
-from cadenza.words import NONE, byte_count, byte_rate, number, ranks_of, seconds
+from cadenza.words import NONE, byte_count, byte_rate, counted, number, ranks_of, seconds
 
 _SHOWN = 8  # rows of a table
 
@@ -35,7 +35,7 @@ def _link_tables(study: Study, name: str, note: str) -> list[Table]:
              byte_rate(row.usual), number(row.share, ".2f")]
             for row in pairs.head(_SHOWN).itertuples()]
     columns = ["link", "where", "bytes", "moving", "rate", "usual", "share"]
-    over = f"sums over {len(study.steady_steps)} steps"
+    over = f"sums over {counted(len(study.steady_steps), 'step')}"
     title = f"{name}: links, slowest first ({len(pairs)} in all); {over}"
     made = [Table(title, columns, rows, {2, 3, 4, 5, 6})]
     rows = [[ranks_of(row.members), byte_count(row.bytes), seconds(row.seconds),

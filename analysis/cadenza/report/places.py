@@ -24,13 +24,14 @@ def places(study: Study, short: bool = False) -> dict[int, str]:
         server = row["role"] == "attention_server"
         at = [f"server {row['server']}"] if server else [f"{name} {row[name]}" for name in several]
         parts += [", ".join(at)] if at and not short else []
-        found[int(row["rank"])] = " · ".join(parts)
+        found[int(row["rank"])] = " · ".join(filter(None, parts))
     return found
 
 
 def rank_labels(study: Study) -> dict[int, str]:
     """ "rank 3 · node-00001 · GPU 3 (h200) · data 1": what a pointer shows of a rank."""
-    return {rank: f"rank {rank} · {place}" for rank, place in places(study).items()}
+    return {rank: " · ".join(filter(None, (f"rank {rank}", place)))
+            for rank, place in places(study).items()}
 
 
 def started(study: Study) -> str:

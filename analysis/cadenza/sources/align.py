@@ -22,7 +22,7 @@ _FEWEST = 6  # meetings from which a drift is told: slopes of all pairs have one
 # 2 of 6! cases
 _MANY = 20  # meetings of which not all pairs are looked at
 _PARTS = 12  # of messages, of each of which the earliest count
-_SPAN_NS = 500_000_000  # over which they must lie
+_SPAN_NS = 500_000_000  # over less a drift is nothing to correct
 _SURE = 4.0  # standard errors within which a drift is
 _FASTEST = 3e-4  # drift: a clock that is further off is no clock
 _SWEEPS = 6
@@ -151,9 +151,9 @@ def _line(at: np.ndarray, off: np.ndarray) -> tuple[float, float, float, float]:
     """A robust line: level where `at` is 0, slope, by how much points are off, and the slope."""
     count, span = len(at), float(np.ptp(at))
     drift, unsure = 0.0, _FASTEST
-    if count >= _FEWEST and span >= _SPAN_NS:
+    if count >= _FEWEST and span > 0.0:
         least, middle, most = _slopes(at, off)
-        if least * most > 0 and abs(middle) <= _FASTEST:
+        if span >= _SPAN_NS and least * most > 0 and abs(middle) <= _FASTEST:
             drift = middle
         unsure = min(max(most - drift, drift - least), _FASTEST)
     rest = off - drift * at

@@ -173,9 +173,10 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     unknown = unknown[unknown > _DEAR * whole]
     if len(unknown):
         some = ", ".join(shortened(printable(str(name)), NAMED) for name in unknown.index[:FEW])
-        one.cannot.append(f"Kernels of no class that is known are taken for other: {some}.")
+        one.cannot.append(f"Kernels of unknown kind count as other computation: {some}.")
     if not events["phase"].isin(("forward", "backward")).any():
-        one.cannot.append("All computation but the optimizer's is called forward.")
+        one.cannot.append("Passes are not told apart: all computation but the optimizer's is "
+                          "called forward.")
     file = aside / f"{secrets.token_hex(8)}.pickle"
     with file.open("xb") as out:
         pickle.dump(events, out, protocol=5)
@@ -270,7 +271,7 @@ def _write(
         if one.steps.empty:  # all of it is one step
             one.steps = pd.DataFrame({"step": [0], "begin_ns": [one.span[0]],
                                       "end_ns": [one.span[1]], "lengths": [""]})
-            one.cannot.append("Nothing says where a step begins: all is taken for one.")
+            one.cannot.append("Nothing says where a step begins: all counts as one step.")
     step = np.concatenate([_steps_of(one) for one in found.values()])
     rows = pd.concat([one.rows for one in found.values()], ignore_index=True)
     meeting = matched(rows, step)
@@ -345,21 +346,31 @@ def _lengths(
 def _said(
     found: Mapping[int, _Summary], clock: Mapping[int, Clock], with_lengths: int, steps: int
 ) -> list[str]:
-    """Sentences about what is not known, those of several ranks once.
+    """Sentences about what is not known.
 
     @param with_lengths  in how many of the steps lengths of documents are known
     """
-    lines = dict.fromkeys(_sentence(line) for one in found.values() for line in one.cannot)
-    lines |= dict.fromkeys(_of_clocks(clock))
+    said = [*_of_ranks(found), *_of_clocks(clock)]
     if not with_lengths:
-        lines["The traces do not say how long documents were: a rank with longer ones may look "
-              "slow, unless its other work is as fast as usual."] = None
+        said.append("The traces do not say how long documents were: a rank with longer ones may "
+                    "look slow, unless its other work is as fast as usual.")
     elif with_lengths < steps:
-        lines[f"How long documents were is told of {with_lengths} of {steps} steps."] = None
-    said = list(lines)
+        said.append(f"How long documents were is told of {with_lengths} of "
+                    f"{counted(steps, 'step')}.")
     if len(said) > _MOST_SAID:
-        said = [*said[:_MOST_SAID], f"({len(said) - _MOST_SAID} more sentences of this kind.)"]
+        more = counted(len(said) - _MOST_SAID, "more sentence")
+        said = [*said[:_MOST_SAID], f"({more} of this kind.)"]
     return said
+
+
+def _of_ranks(found: Mapping[int, _Summary]) -> Iterator[str]:
+    """What their files cannot tell, once, with the ranks where it is not so of all."""
+    whose: dict[str, list[int]] = {}
+    for rank, one in found.items():
+        for line in dict.fromkeys(map(_sentence, one.cannot)):
+            whose.setdefault(line, []).append(rank)
+    for line, ranks in whose.items():
+        yield line if len(ranks) == len(found) else f"{line[:-1]} ({ranks_named(tuple(ranks))})."
 
 
 def _of_clocks(clock: Mapping[int, Clock]) -> Iterator[str]:

@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 
 from cadenza.errors import DataError
+from cadenza.words import counted
 
 PIECE = 2 << 20  # bytes of text that are parsed at once: what they say stays in a cache
 LONGEST = 48 << 20  # bytes of one event, and of what stands before or behind all events
@@ -64,7 +65,7 @@ class ChromeTrace:
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         if self._broken:
-            self.lost.append(f"{self._broken} events are no JSON and were left out")
+            self.lost.append(f"{counted(self._broken, 'event')} left out: no JSON")
 
     def _read(self, text: _Text) -> Iterator[list[Any]]:
         rest, in_object = self._begin(text)
@@ -81,7 +82,7 @@ class ChromeTrace:
                 self.lost.append(text.damage or "the file is cut short: read as far as it goes")
                 return
             if count > MOST:
-                self.lost.append(f"only the first {count} events were read")
+                self.lost.append(f"only the first {count:,} events were read")
                 return
             if len(rest) > LONGEST:
                 self.lost.append(f"an event of more than {LONGEST >> 20} MiB: read as far as there")

@@ -23,7 +23,7 @@ from cadenza.sources.neutral import (
     COLLECTIVE, COLUMNS, DENSE, HOST, NO_LENGTHS, OPTIMIZER, OTHER, PAUSE, RECEIVE, SEND, STEP,
     Lengths, RankTrace, Source, frame,
 )
-from cadenza.words import shortened
+from cadenza.words import counted, shortened
 
 _MOST_ROWS = 1 << 24  # in memory at once
 _MOST_SECONDS = 1e8  # of all steps
@@ -85,15 +85,14 @@ def read(path: Path, _: Lengths = NO_LENGTHS) -> list[RankTrace]:
     rows, unmatched = _with_partners(_with_times(path, rows), place)
     cannot = [*_CANNOT]
     if cut:
-        cannot.append(f"{cut} step{'s are' if cut > 1 else ' is'} left out, which not all ranks "
-                      "recorded.")
+        cannot.append(f"{counted(cut, 'step')} left out: not recorded on all ranks.")
     unknown = sorted(set(rows["optype"]) - set(_OPERATIONS))
     if unknown:
         names = printable(shortened(", ".join(unknown), _NAMED))
-        cannot.append(f"Operations of unknown types are taken for other computation: {names}.")
+        cannot.append(f"Operations of unknown type count as other computation: {names}.")
     if unmatched:
-        cannot.append(f"{unmatched} message{'s have' if unmatched > 1 else ' has'} no known "
-                      "microbatch: their rank has more or fewer of them than computations.")
+        cannot.append(f"{counted(unmatched, 'message')} of unknown microbatch: the rank has more "
+                      "or fewer of them than computations.")
     ranks = place["rank"].to_numpy()
     if int(ranks[-1]) >= len(ranks):
         cannot.append("Of ranks that share a place, as of a tensor group, one is recorded.")

@@ -65,7 +65,7 @@ def windows(
     edges = {rank: np.maximum.accumulate(np.append(begin, last)) for rank, begin in first.items()}
     told = "A step ends when the last rank is done with it."
     if len(common) > 1:
-        told = "The ranks do not meet all together in every step: one ends when the last rank is " \
+        told = "No collective of all ranks is in every step: a step ends when the last rank is " \
             "done with it."
     return Windows(common, edges, told)
 

@@ -15,7 +15,7 @@ from cadenza.files import printable
 from cadenza.watch import lines
 from cadenza.watch.step import Feed, Step
 from cadenza.watch.watcher import FAULT, LEARNT, Watcher
-from cadenza.words import seconds
+from cadenza.words import counted, seconds
 
 _COSTS = 1e-3  # of the processor time of the run, the watch's own
 _OF_STEP = 0.25  # of a step, how long it sleeps
@@ -58,8 +58,8 @@ class Watch:
                 pass
         finally:
             self._verdict()
-            print(f"{self._name}: watched {self.found.steps} steps, "
-                  f"{self.found.alarms or 'no'} alarm{'s' if self.found.alarms != 1 else ''}",
+            print(f"{self._name}: watched {counted(self.found.steps, 'step')}, "
+                  f"{counted(self.found.alarms, 'alarm')}",
                   flush=True)
         return int(self.found.alarms > 0)
 

@@ -20,6 +20,7 @@ from cadenza.sources.kernels import COMMUNICATION, class_of
 from cadenza.sources.kineto.flops import Packed, flops_of, tells_flops
 from cadenza.sources.kineto.parameters import ParameterRecorder, Parameters, input_bytes
 from cadenza.sources.kineto.texts import Codes
+from cadenza.words import counted
 
 # What an event is, by its category in lower case; those that are not listed are not kept.
 OPERATION, RANGE, LAUNCH, KERNEL, COPYING = 1, 2, 3, 4, 5
@@ -211,7 +212,7 @@ class Recorder:
 
     def _told(self) -> Iterator[str]:
         if self._unusable:
-            yield f"{self._unusable} events have no sound times or words and were left out"
+            yield f"{counted(self._unusable, 'event')} left out: no sound times or words"
         if self._names.full:
             yield "the file has too many different names: later ones are not told"
         if self._lanes.full:

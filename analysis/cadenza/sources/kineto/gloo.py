@@ -15,6 +15,7 @@ from cadenza.sources.kineto.phases import Phases
 from cadenza.sources.kineto.rows import Rows, Words
 from cadenza.sources.kineto.spans import enclosing
 from cadenza.sources.kineto.texts import Codes
+from cadenza.words import counted
 
 THREADS = 2  # of a group, on which it runs its collectives
 _GLOO, _C10D = "gloo:", "c10d::"
@@ -28,8 +29,8 @@ def add_gloo(rows: Rows, events: Events, phases: Phases, groups: Groups) -> list
     works = np.flatnonzero((events.kind == RANGE) & gloo[events.name] & (events.said >= 0))
     works = works[np.argsort(events.begin[works], kind="stable")]
     going_on = np.isin(works, events.parameters.row[events.parameters.unfinished == 1])
-    cannot = [f"{going_on.sum()} communications had not ended with the record: they are left out"
-              ] if going_on.any() else []
+    cannot = [f"{counted(int(going_on.sum()), 'communication')} left out: still going on when the "
+              "record ended"] if going_on.any() else []
     works = works[~going_on]
     kind = np.array([_MESSAGES.get(name, COLLECTIVE) for name in events.names])[events.name[works]]
     messages = kind != COLLECTIVE

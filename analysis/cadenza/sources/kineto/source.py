@@ -46,7 +46,7 @@ def read(path: Path, lengths: neutral.Lengths = neutral.NO_LENGTHS) -> list[neut
             recorder.add(events)
             del events  # before the next ones are made
             if recorder.full:
-                trace.lost.append(f"only the first {recorder.count} events were read")
+                trace.lost.append(f"only the first {recorder.count:,} events were read")
                 break
     events = recorder.finish(_base(trace.beside))
     if not len(events):
