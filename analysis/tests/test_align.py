@@ -7,7 +7,7 @@ from neutral_traces import MS, ddp, pipeline
 
 import cadenza
 from cadenza.report.health import health
-from cadenza.sources.align import clocks
+from cadenza.sources.align import Clock, clocks
 from cadenza.sources.importing import import_run
 from cadenza.sources.meetings import matched
 from cadenza.sources.neutral import frame
@@ -133,6 +133,14 @@ def _clocks(rows):
         "begin_ns": 0, "end_ns": 0}.items()}
     events = frame(columns, len(rows))
     return clocks(events, matched(events, np.zeros(len(events), int)))
+
+
+def test_a_clock_is_no_surer_than_that_beside_which_it_was_found():
+    """Found 10 s after what tells of the other, which may drift by 100 ppm."""
+    other = Clock(500, 0.0, 0, 1000.0, 1e-4)
+    both = Clock(300, 2e-6, 10**10, 20.0).beside(other).over((10**10, 10**10 + 10**9))
+    assert (both.offset_ns, both.drift) == (800, 2e-6)
+    assert both.error_ns == pytest.approx(1020 + 1e-4 * (10**10 + 10**9), abs=1)
 
 
 def imported(tmp_path, traces):

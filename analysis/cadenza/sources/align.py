@@ -59,11 +59,15 @@ class Clock:
     def beside(self, other: Clock) -> Clock:
         """This one, which was found beside the clock of a rank that has the clock `other`."""
         there = self.origin_ns + self.offset_ns - other.origin_ns
-        return replace(self, offset_ns=self.offset_ns + other.offset_ns
-                       + round(other.drift * there), drift=self.drift + other.drift,
-                       residual_ns=self.residual_ns + other.residual_ns,
-                       unsure=min(self.unsure + other.unsure, _FASTEST),
+        moved = self.offset_ns + other.offset_ns + round(other.drift * there)
+        both = replace(self, offset_ns=moved, drift=self.drift + other.drift,
                        known=self.known and other.known)
+        return both.no_surer_than(other, there)
+
+    def no_surer_than(self, other: Clock, far: int) -> Clock:
+        """@param far  ns between what tells of this one and of the other"""
+        return replace(self, unsure=min(self.unsure + other.unsure, _FASTEST),
+                       residual_ns=self.residual_ns + other.residual_ns + other.unsure * abs(far))
 
 
 def clocks(rows: pd.DataFrame, meeting: np.ndarray) -> dict[int, Clock]:
@@ -143,8 +147,9 @@ def _fitted(ends: pd.DataFrame, found: dict[int, Clock], rank: int) -> Clock:
         residual = max(residual, float(took.median()))
     nearest = min((found[int(one)] for one in np.unique(owner)),
                   key=lambda clock: (clock.unsure, clock.residual_ns))
-    return Clock(whole + int(round(level)), drift, origin, residual + nearest.residual_ns,
-                 min(unsure + nearest.unsure, _FASTEST), len(mine))
+    own = Clock(whole + int(round(level)), drift, origin, residual, unsure, len(mine))
+    return own.no_surer_than(
+        nearest, own.origin_ns + own.offset_ns - nearest.origin_ns - nearest.offset_ns)
 
 
 def _line(at: np.ndarray, off: np.ndarray) -> tuple[float, float, float, float]:
