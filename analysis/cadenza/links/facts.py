@@ -42,8 +42,7 @@ def _silence(study: Study) -> str:
     if study.run.machine is not None:
         return f"No link is slow: all reach the machine's rate (compared: {compared})."
     if not any(judged):
-        return ("The links cannot be judged: no two are of the same kind, and the trace has no "
-                "machine file to compare them with.")
+        return "The links cannot be judged: no two are of the same kind."
     return f"No link is slower than the others by more than noise (compared: {compared})."
 
 
