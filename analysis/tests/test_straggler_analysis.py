@@ -166,6 +166,7 @@ REFUSED = {
     "no-type": (replaced("optype", lambda n: pa.array(["gc"] * (n - 1) + [None])), "no optype"),
     "nan": (column("start_ts", 0.0, float("nan")), "row 1: start_ts is nan"),
     "infinite": (column("duration", float("inf")), "row 0: duration is inf"),
+    "endless": (replaced("gmc", lambda n: pa.array([float("inf")] * n)), "row 0: gmc is inf"),
     "negative": (column("duration", -1.0), "row 0: duration is -1"),
     "fraction": (replaced("step", lambda n: pa.array([0.5] * n)), "step is 0.5"),
     "below": (column("stage", -1), "row 0: stage is -1"),
@@ -178,6 +179,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.filterwarnings("error")  # which would be a second line
 @pytest.mark.parametrize("change,words", REFUSED.values(), ids=REFUSED)
 def test_refused_in_one_line(tmp_path, change, words):
     rows, columns = change(straggler_traces.two_microbatches(WORKERS))

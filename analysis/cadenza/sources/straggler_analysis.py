@@ -121,7 +121,7 @@ def _table(path: Path) -> pd.DataFrame:
         raise DataError(f"{path}: row {int(types.isna().argmax())} has no optype")
     for name, least in _COUNTS.items():
         values = rows[name].to_numpy()
-        wrong = ~((values >= least) & (values < 2**31) & (values % 1 == 0))
+        wrong = ~((values >= least) & (values < 2**31) & (values == np.floor(values)))
         _refuse(path, name, values, wrong, f"whole numbers from {least} to {2**31 - 1}")
     start, duration = (rows[name].to_numpy() for name in _SECONDS)
     _refuse(path, "start_ts", start, ~(np.abs(start) < _MOST_START), "seconds")
