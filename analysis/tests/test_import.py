@@ -439,7 +439,7 @@ def test_a_run_is_not_put_among_its_traces(tmp_path, capsys):
     (tmp_path / "link").symlink_to(folder)
     for output in (folder / "run", folder / "a/run", tmp_path / "link/run"):
         assert main(["import", str(folder), "--output", str(output)]) == 2
-        assert "which is read; valid: a folder beside it" in capsys.readouterr().err
+        assert "which is read; valid: a folder outside it" in capsys.readouterr().err
     assert len(list(folder.iterdir())) == 2
 
 

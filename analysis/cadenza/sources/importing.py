@@ -103,7 +103,7 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
     for path in inputs:
         if output.resolve().is_relative_to(path.resolve()):
             raise UsageError(f"--output {output}: is in {path}, which is read; valid: a folder "
-                             "beside it")
+                             "outside it")
 
 
 @contextmanager
