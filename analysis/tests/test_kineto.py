@@ -133,6 +133,30 @@ def test_recomputed_is_what_goes_forward_within_the_pass_back(tmp_path):
     assert found["phase"].tolist() == ["forward", "recompute", "backward"]
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_what_follows_the_last_pass_back_of_a_step_is_not_forward(tmp_path, marked):
+    """Two microbatches of 100 us in each of two steps; gradients are copied, the optimizer updates,
+    and the loss is looked at."""
+    made = k.Recording()
+    for t in (0, 1000):
+        if marked:
+            made.range(f"ProfilerStep#{t // 1000}", t, 1000)
+        for at in (t, t + 100):
+            made.host("aten::linear", at + 10, 10)
+            made.host(k.NODE + "AddmmBackward0", at + 30, 40)
+            made.host("aten::mm", at + 35, 10)
+        made.host("torch.distributed.ddp.reducer::copy_bucket_to_grad", t + 200, 10)
+        made.range("Optimizer.step#SGD.step", t + 300, 100)
+        made.host("aten::add_", t + 310, 10)
+        made.host("aten::sum", t + 500, 10)
+    found = rows(read(tmp_path / "x.json", made.events), *neutral.COMPUTATION)
+    passes = ["forward", "backward"] * 2
+    of_step = [*passes, "backward", "optimizer", "other"]
+    # Without marks the first step ends with its optimizer, and what ends the record is not known.
+    alone = [*passes, "backward", "optimizer", "forward"]
+    assert found["phase"].tolist() == (of_step if marked else alone) * 2
+
+
 def test_a_file_without_the_process_tells_only_what_kernels_say(tmp_path):
     kernels = [event for event in k.training(1).events if event.get("cat") == "kernel"]
     rank = read(tmp_path / "rank_01.json", kernels)

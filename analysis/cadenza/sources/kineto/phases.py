@@ -35,18 +35,33 @@ class Phases:
         again = again[nodes.hold(events.lane[again], events.begin[again])]
         self._again = Spans(events.lane[again], events.begin[again], events.end[again])
         self.known = bool(self._back)
+        steps = _ranges(events, lambda name: _STEP.match(name) is not None)
+        borders = np.concatenate([events.begin[steps], events.end[steps]])
+        marks = {BACKWARD: self._back.begins, OPTIMIZER: self._optimizer.begins, FORWARD: borders}
+        times = np.concatenate([*marks.values()])
+        order = np.argsort(times, kind="stable")
+        kinds = np.repeat([*marks], [one.size for one in marks.values()])[order]
+        self._marks, self._kinds = times[order], np.concatenate([[FORWARD], kinds, [BACKWARD]])
 
     def goes_back(self, earliest: int, latest: int) -> bool:
         """Whether gradients are computed in this time."""
         return self._back.any_begins(earliest, latest)
 
     def at(self, lane: np.ndarray, moment: np.ndarray) -> np.ndarray:
-        phase = np.full(lane.size, FORWARD if self.known else NO_PHASE, np.int8)
+        phase = self._between(moment) if self.known else np.full(lane.size, NO_PHASE, np.int8)
         phase[self._neither.hold(lane, moment)] = NO_PHASE
         phase[self._back.hold(lane, moment)] = BACKWARD
         phase[self._again.hold(lane, moment)] = RECOMPUTE
         phase[self._optimizer.hold(lane, moment)] = OPTIMIZER
         return phase
+
+    def _between(self, moment: np.ndarray) -> np.ndarray:
+        """Forward, but for what follows the last pass back of a step: that finishes its gradients,
+        and after the optimizer nothing goes forward until the next step."""
+        at = np.searchsorted(self._marks, moment, side="right")
+        last, over = self._kinds[at], self._kinds[at + 1] != BACKWARD
+        return np.select([over & (last == BACKWARD), over & (last == OPTIMIZER)],
+                         [BACKWARD, NO_PHASE], FORWARD).astype(np.int8)
 
 
 class Steps(NamedTuple):

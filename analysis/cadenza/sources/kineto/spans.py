@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cadenza.time.intervals import make, union
+
 
 def nesting(lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """An order in which what encloses stands before what it encloses, thread by thread."""
@@ -30,10 +32,16 @@ class Spans:
     """The union of ranges of time, thread by thread."""
 
     def __init__(self, lane: np.ndarray, begin: np.ndarray, end: np.ndarray) -> None:
-        self._of = {number: _union(begin[places], end[places]) for number, places in by_lane(lane)}
+        self._of = {number: union(make(begin[places], end[places])).T
+                    for number, places in by_lane(lane)}
 
     def __bool__(self) -> bool:
         return bool(self._of)
+
+    @property
+    def begins(self) -> np.ndarray:
+        """Of all threads, in any order."""
+        return np.concatenate([_NOTHING[0], *(begin for begin, _ in self._of.values())])
 
     def any_begins(self, earliest: int, latest: int) -> bool:
         """Whether a range of any thread begins in this time."""
@@ -82,12 +90,3 @@ def enclosing(of: tuple[np.ndarray, np.ndarray, np.ndarray], lane: np.ndarray, m
         goes_on = (at >= 0) & (moment[asked] <= of[2][places[at]])
         found[asked[goes_on]] = places[at[goes_on]]
     return found
-
-
-def _union(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    order = np.argsort(begin, kind="stable")
-    begin, reached = begin[order], np.maximum.accumulate(end[order])
-    first = np.ones(begin.size, bool)
-    first[1:] = begin[1:] > reached[:-1]
-    last = np.append(np.flatnonzero(first)[1:], begin.size) - 1
-    return begin[first], reached[last]
