@@ -14,7 +14,7 @@ import pandas as pd
 from cadenza import checks
 from cadenza.facts import facts
 from cadenza.notebook import facts_html
-from cadenza.summary import summarize
+from cadenza.summary import imported, summarize
 from cadenza.time import efficiency, memory
 from cadenza.time.between import between_steps, gap_windows, outside_steps
 from cadenza.time.bubbles import pipeline_bubbles
@@ -30,7 +30,7 @@ from cadenza.links.slow import SlowLink, slow_links
 from cadenza.graph.loads import host_gaps, operation_loads, operation_times
 from cadenza.log import LOG
 from cadenza.time.parts import rank_totals, step_times, time_parts
-from cadenza.graph.pauses import pauses, stood_between_steps
+from cadenza.graph.pauses import pauses, unexplained_gaps
 from cadenza.time.pieces import lane_pieces
 from cadenza.processes import mapped
 from cadenza.time.roofline import attention_tasks
@@ -38,6 +38,8 @@ from cadenza.read.run import EVENTS_AT_ONCE, Run, chosen, of_step
 from cadenza.causes.stragglers import stragglers, wait_causes
 from cadenza.time.typical import kinds_of_steps, step_features, typical
 from cadenza.causes.repair import Trouble, replayed
+from cadenza.causes.operations import verdicts_of_operations
+from cadenza.causes.slowdown import steady_operations
 from cadenza.causes.slowness import cells
 from cadenza.causes import troubles
 from cadenza.causes.verdicts import no_verdicts, verdicts
@@ -520,8 +522,11 @@ class Study:
         """verdicts.verdicts(): who is to be repaired, why, since when, and what it saves."""
         if not self.has_events or self.steady(self._frame("loads")).empty:
             return no_verdicts()
-        facts = self._facts
-        return verdicts(troubles.find(facts), self._gaps, self._replay, facts)
+        told = imported(self.run)
+        if told and not told["whole"]:
+            return verdicts_of_operations(steady_operations(self), self._facts)
+        gaps = unexplained_gaps(self._gap_windows, self._frame("outside"), self.steady_steps[1:])
+        return verdicts(troubles.find(self._facts), gaps, self._replay, self._facts)
 
     @property
     def silence(self) -> str:
@@ -531,18 +536,6 @@ class Study:
         ranks = self._facts.cells.alone if len(self.steady(self._frame("loads"))) else []
         return " ".join(f"No other rank does the work of rank {rank}, so the trace cannot show "
                         "whether it is always slow." for rank in ranks)
-
-    @property
-    def _gaps(self) -> pd.DataFrame:
-        """Seconds between each steady step and the one before it that nothing explains, of the rank
-        with the least, by step, and how many of them each rank is known to have stood still for.
-        What others have more of is their late start: no two clocks are compared."""
-        windows, stood = self._gap_windows, stood_between_steps(self._frame("outside"))
-        gaps = (windows["end_ns"] - windows["begin_ns"]).groupby(windows["step"]).min() / 1e9
-        known = stood.groupby("step")["known"].first().reindex(gaps.index).fillna(0.0)
-        still = stood.pivot_table(index="step", columns="rank", values="still")
-        gaps = (gaps - known)[gaps.index.isin(self.steady_steps[1:])].rename("seconds")
-        return gaps.to_frame().join(still)
 
     def _replay(self, found: list[Trouble], cases: np.ndarray) -> np.ndarray:
         """Seconds of all steady steps by case, from those of them that are replayed."""

@@ -77,8 +77,9 @@ def identity(run: Run) -> dict:
 
 def imported(run: Run) -> dict | None:
     """Of an imported run: which sources its files are of (`from`), what a `step` is, sentences
-    about what they cannot tell (`cannot_tell`), and by how much its clocks were off at most before
-    they were aligned (`offset_seconds`, `drift_ppm`). None for a run of Cadenza's own."""
+    about what they cannot tell (`cannot_tell`), whether all waits are recorded (`whole`), and by
+    how much its clocks were off at most before they were aligned (`offset_seconds`, `drift_ppm`).
+    None for a run of Cadenza's own."""
     found = run.config.get("imported")
     if run.info["producer"] != "importer" or not isinstance(found, dict):
         return None
@@ -90,7 +91,7 @@ def imported(run: Run) -> dict | None:
         return max((abs(finite(one.get(key)) or 0.0) for one in clocks), default=0.0)
 
     return {**{key: [str(one) for one in found.get(key) or ()] for key in ("from", "cannot_tell")},
-            "step": str(found.get("step", "")),
+            "step": str(found.get("step", "")), "whole": found.get("whole") is not False,
             "offset_seconds": most("offset_ns") / 1e9, "drift_ppm": most("drift_ppm")}
 
 

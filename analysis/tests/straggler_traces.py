@@ -13,17 +13,19 @@ _TYPES = {"dp_rank": "i1", "stage": "i1", "rank": "i2", "step": "i8", "start_ts"
           "duration": "f4", "seq_id": "i4", "mc": "i1", "mb_id": "i1", "gmc": "i2"}
 
 
-def two_microbatches(workers, steps=(7,)):
+def two_microbatches(workers, steps=(7,), told=True):
     """Rows of two stages that run two microbatches by 1F1B, messages of which take no time.
 
     @param workers  by (replica, stage): seconds of a forward and of a backward pass; a forward pass
                     on stage 0 takes no longer than both passes on stage 1
+    @param told  whether ranks come to their sums at once, else when the slowest replica is done: of
+                 what they do until then there is no row
     """
     replicas = 1 + max(replica for replica, _ in workers)
-    return [row for step in steps for row in _step(workers, replicas, step)]
+    return [row for step in steps for row in _step(workers, replicas, step, told)]
 
 
-def _step(workers, replicas, step):
+def _step(workers, replicas, step, told):
     rows, done = [], {}
     for replica in range(replicas):
         times = _passes(*workers[replica, 0], *workers[replica, 1])
@@ -37,7 +39,8 @@ def _step(workers, replicas, step):
     reduced = {}
     for (replica, stage), end in done.items():
         both = max(done[replica, 0], done[replica, 1])
-        everywhere = max(max(done[other, 0], done[other, 1]) for other in range(replicas))
+        everywhere = max(done.values())
+        end, both = (end, both) if told else (everywhere, everywhere)
         reduced[replica, stage] = everywhere + REDUCE
         for optype, begin, over in (("params-all-gather", 0.0, GATHER), ("gc", end, end),
                                     ("layernorm-grads-all-reduce", end, end),

@@ -248,6 +248,39 @@ def test_slowdown_by_hand(imported, inside):
     assert found["last_stage"]["share"] == pytest.approx((14 - 14.75) / 1.75)
 
 
+EQUAL = {(replica, stage): (1.0, 2.0) for replica in range(3) for stage in (0, 1)}
+SLOW = {0: ({**EQUAL, (1, 0): (1.9, 3.8)}, [2], "slow", "worst_workers"),
+        1: ({place: (1.0 + 0.4 * place[1], 2.0 + 0.8 * place[1]) for place in EQUAL}, [6, 8, 10],
+            "stage", "last_stage")}
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("which", SLOW)
+def test_what_slowdown_finds_is_said_first(tmp_path, inside, which, told):
+    """Also where ranks wait for the slowest one at no time that is recorded, which another replay
+    would keep as it was."""
+    workers, members, cause, share = SLOW[which]
+    rows = straggler_traces.two_microbatches(workers, range(5), told)
+    import_run([straggler_traces.write(tmp_path / "t.parquet", rows)], tmp_path / "run")
+    (verdict,) = json.loads(inside("stragglers", tmp_path / "run", "--json").stdout)["verdicts"]
+    assert (verdict["members"], verdict["cause"], verdict["trend"]) == (members, cause, "steady")
+    found = json.loads(inside("slowdown", tmp_path / "run", "--json").stdout)
+    assert verdict["saves"] == pytest.approx(found[share]["share"] * found["waste"])
+    assert inside("stragglers", tmp_path / "run").stdout.startswith("Repairing ")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_documents_that_differ_are_no_slow_rank(tmp_path, seed):
+    random = np.random.default_rng(seed)
+    rows = []
+    for step in range(12):
+        size = np.exp(0.2 * random.standard_normal(3))
+        workers = {place: (size[place[0]], 2 * size[place[0]]) for place in EQUAL}
+        rows += straggler_traces.two_microbatches(workers, (step,), told=False)
+    import_run([straggler_traces.write(tmp_path / "t.parquet", rows)], tmp_path / "run")
+    assert cadenza.Study(cadenza.open(tmp_path / "run")).verdicts.empty
+
+
 def test_imported_places_and_clocks(imported):
     """The file's clocks are aligned, and its steps are those of all ranks: nothing is moved."""
     run = cadenza.open(imported)

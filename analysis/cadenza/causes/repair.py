@@ -18,8 +18,8 @@ from cadenza.links.slow import SlowLink
 from cadenza.links.what_if import Earlier
 from cadenza.read.machine import Machine
 
-SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK, HOST = (
-    "slow", "no core", "paused", "work", "input", "late start", "link", "host gap")
+SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK, HOST, STAGE = (
+    "slow", "no core", "paused", "work", "input", "late start", "link", "host gap", "stage")
 BETWEEN = "between steps"  # a phase
 
 
@@ -28,7 +28,8 @@ class Trouble:
     """What is wrong with some ranks in some steps.
 
     `excess` is by (rank, step): of `slow` and `no core` the share of their computing time in
-    `phases` that is too much, of `work` the share that is for work beyond that of its peers; of
+    `phases` that is too much, of `work` the share that is for work beyond that of its peers, of
+    `stage` the share by which its passes are longer than those of other stages; of
     `late start`, `input` and `host gap` seconds; of pauses it is not looked at, the trace knows
     them. `links` between two adapters are both's: they are repaired once both adapters are.
     """

@@ -12,7 +12,7 @@ import pandas as pd
 from cadenza.causes.adapters import ranks_of_hosts
 from cadenza.causes.patterns import IN_TURN, ONCE, PERIODIC, RISING, STEADY
 from cadenza.causes.repair import (
-    BETWEEN, HOST, INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, WORK, Trouble,
+    BETWEEN, HOST, INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, STAGE, WORK, Trouble,
 )
 from cadenza.words import gpu, ranks_of, seconds, share
 
@@ -135,11 +135,12 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
     if one.cause == HOST:
         return _of_gap(one, over, many, everywhere)
     verbs = {SLOW: ("computes", "compute", "computed"), PAUSED: ("stood still",) * 3,
-             INPUT: ("reads", "read", "read"), LATE_START: ("begins", "begin", "began")}
+             INPUT: ("reads", "read", "read"), LATE_START: ("begins", "begin", "began"),
+             STAGE: ("takes", "take", "took")}
     verb = verbs.get(one.cause, ("has", "have", "had"))[2 if over else many]
     said = {
-        SLOW: lambda v: f"{1 - v:.2f}", NO_CORE: share, PAUSED: seconds,
-        WORK: lambda v: f"{1 / (1 - v):.2f}", INPUT: seconds, LATE_START: seconds,
+        SLOW: lambda v: f"{1 - v:.2f}", NO_CORE: share, PAUSED: seconds, INPUT: seconds,
+        LATE_START: seconds, **dict.fromkeys((WORK, STAGE), lambda v: f"{1 / (1 - v):.2f}"),
     }
     much = _of_members(one, said[one.cause])
     return f"{they} {verb} " + {
@@ -149,6 +150,8 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
         WORK: f"{much} x {whose} peers' work",
         INPUT: f"documents for {much}" + ("" if everywhere else " longer than is usual"),
         LATE_START: f"{much} after the others",
+        STAGE: f"{much} x as long as other stages for its passes (as it has more to do, or is "
+               "slow)",
     }[one.cause]
 
 

@@ -63,14 +63,19 @@ class Slowdown:
 
 def slowdown(study: Study) -> Slowdown:
     """Of the steady steps. @throws DataError where the run's operations are not of the kind"""
+    return divided(steady_operations(study), study.ranks, study.seconds)
+
+
+def steady_operations(study: Study) -> pd.DataFrame:
+    """operations() of the steady steps. @throws DataError as slowdown()"""
     def one(step: int) -> pd.DataFrame:
         events = study.step_events(step)
         _check(study, events)
         return operations(events, study.steps[(study.steps["step"] == step).to_numpy()],
                           study.ranks)
 
-    found = list(mapped(one, study.steady_steps, study.run.event_count))
-    return divided(pd.concat(found, ignore_index=True), study.ranks, study.seconds)
+    found = mapped(one, study.steady_steps, study.run.event_count)
+    return pd.concat(list(found), ignore_index=True)
 
 
 def _check(study: Study, events: pd.DataFrame) -> None:
@@ -182,9 +187,13 @@ class Replay:
 
     def seconds(self, durations: np.ndarray) -> np.ndarray:
         """Of all steps. @param durations  (operations, cases) in s @returns (cases,)"""
+        return self.of_steps(durations).sum(axis=0)
+
+    def of_steps(self, durations: np.ndarray) -> np.ndarray:
+        """@param durations  as of seconds() @returns (steps, cases), in the order of the rows"""
         delay = np.vstack([durations, np.zeros((1, durations.shape[1]))])[self._duration]
         time = np.zeros((self._vertices, durations.shape[1]))
         for number in range(self._levels):
             vertex, there = self._arrivals.of_level(number, time, delay)
             time[vertex] = there
-        return np.maximum.reduceat(time[self._ends], self._steps).sum(axis=0)
+        return np.maximum.reduceat(time[self._ends], self._steps)

@@ -71,6 +71,39 @@ def find(facts: Facts) -> list[Trouble]:
     return [*found, *_all_without_core(facts), *_of_all(facts), *links]
 
 
+def steadily_slow(facts: Facts) -> list[Trouble]:
+    """Ranks that are slow in all steps, or from one on, where a row is a whole pass whose documents
+    nobody knows: what comes and goes, or is no more than that does, may be longer documents."""
+    cells = facts.cells
+    more = dict(_beyond_peers(facts, cells.run.sum(axis=0)))
+
+    def certain(one: Trouble) -> bool:
+        rank = int(np.searchsorted(cells.ranks, one.members[0]))
+        steps = np.isin(cells.steps, one.steps)
+        return one.trend == STEADY and rank in more and _always(more[rank][steps])
+
+    return _together(facts, [one for one in _slow(facts) if certain(one)])
+
+
+def _beyond_peers(facts: Facts, work: np.ndarray) -> Iterable[tuple[int, np.ndarray]]:
+    """Indices of ranks, and by how much more each has in every step than the ranks in its place of
+    the other data replicas: logarithms. @param work  (ranks, steps)"""
+    places = facts.ranks.set_index("rank").reindex(facts.cells.ranks)
+    peers = places.groupby(["role", "pipeline", "tensor", "context"]).ngroup().to_numpy()
+    for rank, mine in enumerate(work):
+        others = work[(peers == peers[rank]) & (np.arange(len(work)) != rank)]
+        if len(others) and (mine > 0).all():
+            yield rank, log_ratio(mine, np.median(others, axis=0))
+
+
+def _always(more: np.ndarray) -> bool:
+    """Whether a series is above 0 by more than its mean may be off."""
+    if len(more) < 3:
+        return False
+    error = max(float(more.std(ddof=1)), 0.001) / np.sqrt(len(more))
+    return bool(more.mean() > _ALWAYS * error)
+
+
 def _slow(facts: Facts) -> Iterable[Trouble]:
     """Ranks that take longer for the same work, while they have a core."""
     cells = facts.cells
@@ -303,16 +336,8 @@ def _more_work(facts: Facts) -> Iterable[Trouble]:
     """Ranks whose documents give them more work than the ranks in their place of the other data
     replicas have, in every step. Whom the placement gives more is not to blame."""
     cells = facts.cells
-    work = cells.fair.sum(axis=0)
-    places = facts.ranks.set_index("rank").reindex(cells.ranks)
-    peers = places.groupby(["role", "pipeline", "tensor", "context"]).ngroup().to_numpy()
-    for rank, mine in enumerate(work):
-        others = work[(peers == peers[rank]) & (np.arange(len(work)) != rank)]
-        if not len(others) or len(cells.steps) < 3 or not (mine > 0).all():
-            continue
-        more = log_ratio(mine, np.median(others, axis=0))
-        error = max(float(more.std(ddof=1)), 0.001) / np.sqrt(len(more))
-        if more.min() > _MORE and more.mean() > _ALWAYS * error:
+    for rank, more in _beyond_peers(facts, cells.fair.sum(axis=0)):
+        if more.min() > _MORE and _always(more):
             yield _trouble(WORK, facts, rank, np.ones(len(more), bool), STEADY, PHASES_OF_WORK,
                            1 - np.exp(-more))
 

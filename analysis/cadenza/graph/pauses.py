@@ -8,6 +8,8 @@ is compared with what the rank loses for each of its seconds, and short pauses a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -109,6 +111,24 @@ def pauses(graph) -> pd.DataFrame:
         step=graph.step, rank=lanes.ranks[lanes.rank[node]], seconds=graph.pause[node] / 1e9
     )
     return frame[COLUMNS].sort_values("seconds", ascending=False, ignore_index=True)
+
+
+def unexplained_gaps(
+    windows: pd.DataFrame, outside: pd.DataFrame, steps: Sequence[int]
+) -> pd.DataFrame:
+    """What others have more of is their late start: no two clocks are compared.
+
+    @param windows  between.gap_windows()
+    @param outside  between.outside_steps()
+    @returns seconds between each of the steps and the one before it that nothing explains, of the
+             rank with the least, by step, and how many of them each rank is known to have stood
+             still for, by its number
+    """
+    stood = stood_between_steps(outside)
+    gaps = (windows["end_ns"] - windows["begin_ns"]).groupby(windows["step"]).min() / 1e9
+    known = stood.groupby("step")["known"].first().reindex(gaps.index).fillna(0.0)
+    still = stood.pivot_table(index="step", columns="rank", values="still")
+    return (gaps - known)[gaps.index.isin(steps)].rename("seconds").to_frame().join(still)
 
 
 def stood_between_steps(outside: pd.DataFrame) -> pd.DataFrame:

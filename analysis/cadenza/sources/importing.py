@@ -300,7 +300,8 @@ def _write(
             *_said(found, clock, len(documents), len(when.steps))]
     shared = _Shared(found, clock, when.steps, when.edges, documents, places,
                      of_group, {rank: flow[owner == rank] for rank in ranks},
-                     _facts(run, places, clock, when.told, said, int(when.edges[ranks[0]][0])),
+                     _facts(run, places, clock, when.told, said, int(when.edges[ranks[0]][0]),
+                            all(one.whole for one in found.values())),
                      run.world, run.folder)
     (run.folder / "trace").mkdir(parents=True)
     LOG.info("writing %d ranks", len(ranks))
@@ -395,7 +396,7 @@ def _sentence(line: str) -> str:
 
 def _facts(
     run: _Made, places: Mapping[int, Mapping[str, int]], clock: Mapping[int, Clock], step: str,
-    said: list[str], begin: int,
+    said: list[str], begin: int, whole: bool,
 ) -> dict[str, object]:
     names = sorted({source.name for _, source in run.files})
     sizes = {which: 1 + max(mine.get(which, 0) for mine in places.values())
@@ -407,7 +408,7 @@ def _facts(
         "name": printable(run.inputs[0].resolve().stem if run.inputs[0].is_file()
                           else run.inputs[0].resolve().name),
         "imported": {"from": names, "files": len(run.files), "step": step, "cannot_tell": said,
-                     "clocks": off},
+                     "whole": whole, "clocks": off},
         "parallel": sizes,
     }
     key = hashlib.sha256("\n".join(str(path.resolve()) for path, _ in run.files).encode())

@@ -37,7 +37,7 @@ _CANNOT = [
     "Times are those within a step: each step is set to begin where the one before it ended, "
     "whatever lay between.",
     "What ranks do or wait for between a step's last backward pass and its first sum is not "
-    "recorded: slowdown leaves it out, other replays keep it as it is.",
+    "recorded: slowdown and verdicts leave it out, other replays keep it as it is.",
 ]
 
 
