@@ -27,7 +27,7 @@ from cadenza.time.imbalance import (
 from cadenza.links.times import group_times, pair_times
 from cadenza.links.what_if import with_usual_links
 from cadenza.links.slow import SlowLink, slow_links
-from cadenza.graph.loads import host_gaps, operation_loads, operation_times
+from cadenza.graph.loads import begins_with_optimizer, host_gaps, operation_loads, operation_times
 from cadenza.log import LOG
 from cadenza.time.parts import rank_totals, step_times, time_parts
 from cadenza.graph.pauses import pauses, unexplained_gaps
@@ -514,8 +514,10 @@ class Study:
         times = self.steady(self.step_times).set_index("step")["seconds"]
         of_ranks = cells(np.sort(self.ranks["rank"].to_numpy()), times.index.to_numpy(), loads,
                          paused, self._machine_seconds)
+        theirs = imported(self.run) is not None
+        first = theirs and begins_with_optimizer(self.step_events(self.typical_step))
         return troubles.Facts(of_ranks, loads, paused, self.steady(self.steps), times, self.ranks,
-                              self.slow_links, self.pair_times, gaps)
+                              self.slow_links, self.pair_times, gaps, theirs, first)
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:

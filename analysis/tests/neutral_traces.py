@@ -26,6 +26,8 @@ class Planted:
     told: bool = False
     attention_slow: dict[int, float] = field(default_factory=dict)
     drawn: bool = False
+    turns: float = 1.0  # the same, of another rank in each step
+    optimizer: dict[int, float] = field(default_factory=dict)  # a slow update alone
     backward_ns: dict[int, int] = field(default_factory=dict)  # a kernel more in the backward pass
     host_ns: dict[int, int] = field(default_factory=dict)  # the process stops in the forward pass
     data_ns: dict[int, int] = field(default_factory=dict)  # the process waits for a batch
@@ -36,9 +38,10 @@ class Planted:
         active = self.steps is None or step in self.steps
         return getattr(self, name).get(rank, default) if active else default
 
-    def work(self, rank: int, step: int) -> tuple[float, float]:
+    def work(self, rank: int, step: int, world: int) -> tuple[float, float]:
         """Of core attention: FLOPs and time, 1 of what is usual."""
         flops = self.of("attention", rank, step, 1.0)
+        flops *= self.turns if step * 7 // 3 % world == rank else 1.0
         took = self.of("attention_slow", rank, step, 1.0)
         if self.drawn:
             flops = float(np.random.default_rng((rank, step)).choice([0.25, 0.5, 1.0, 2.0, 4.0]))
@@ -82,7 +85,7 @@ def ddp(world: int = 4, steps: int = 6, planted: Planted | None = None, seed: in
                              "end_ns": one.host + load})
             one.host += load
             slow = planted.of("slow", one.rank, step, 1.0)
-            flops, attention = planted.work(one.rank, step)
+            flops, attention = planted.work(one.rank, step, world)
             for layer in range(LAYERS):
                 if layer == LAYERS // 2:
                     one.host += int(planted.of("host_ns", one.rank, step, 0))
@@ -93,7 +96,7 @@ def ddp(world: int = 4, steps: int = 6, planted: Planted | None = None, seed: in
             posted = []
             for one in ranks:
                 slow = planted.of("slow", one.rank, step, 1.0)
-                flops, attention = planted.work(one.rank, step)
+                flops, attention = planted.work(one.rank, step, world)
                 one.kernel("attention", "backward", "flash_bwd",
                            2 * slow * attention * ATTENTION_NS, planted.launch_ns, 2.5 * flops)
                 one.kernel("dense", "backward", "gemm", 2 * slow * DENSE_NS, planted.launch_ns)
@@ -111,6 +114,7 @@ def ddp(world: int = 4, steps: int = 6, planted: Planted | None = None, seed: in
         for one, begin in zip(ranks, begins, strict=True):
             one.device = max(one.device, wire)
             slow = planted.of("slow", one.rank, step, 1.0)
+            slow *= planted.of("optimizer", one.rank, step, 1.0)
             one.kernel("optimizer", "optimizer", "adam", slow * OPTIMIZER_NS, planted.launch_ns)
             one.host = max(one.host, one.device - 10 * MS)  # it reads the loss of the step before
             one.rows.append({"kind": "step", "step": step, "begin_ns": begin, "end_ns": one.host,

@@ -8,6 +8,7 @@ import re
 import resource
 import sqlite3
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import kineto_files as k
@@ -20,6 +21,7 @@ import pytest
 from neutral_traces import LAYERS, MS, Planted, ddp, pipeline
 
 import cadenza
+from cadenza.causes.troubles import find
 from cadenza.cli import main
 from cadenza.comparison import compare
 from cadenza.errors import DataError, UsageError
@@ -76,6 +78,8 @@ def test_a_clean_run_is_silent_and_whole(tmp_path, world):
     (Planted(attention_slow={1: 1.8}, told=True), 1, "slow", "", None),
     (Planted(host_ns={3: 100 * MS}, steps=(5,)), 3, "host gap", "forward", None),
     (Planted(slow={0: 1.3}, steps=(4, 5, 6, 7, 8, 9)), 0, "slow", "", None),
+    (Planted(optimizer={1: 3.0}, steps=(4, 5, 6, 7, 8, 9)), 1, "slow", "optimizer", None),
+    (Planted(optimizer={2: 9.0}, steps=(5,)), 2, "slow", "optimizer", None),
 ])
 def test_a_planted_fault_is_named(tmp_path, planted, rank, cause, phase, lost):
     study, _ = imported(tmp_path, ddp(4, steps=10, planted=planted))
@@ -88,7 +92,11 @@ def test_a_planted_fault_is_named(tmp_path, planted, rank, cause, phase, lost):
     truth = 1 - clean.seconds / study.seconds
     assert found["saves"] == pytest.approx(truth, abs=0.01)
     if planted.steps:
-        assert set(found["steps"]) == set(planted.steps) & set(study.steady_steps)
+        # Steps end with their last sum: the update of one is in the next.
+        later = phase == "optimizer"
+        assert set(found["steps"]) == set(planted.steps) & {
+            step - later for step in study.steady_steps}
+        assert f"since step {planted.steps[0]}." in found["sentence"] or len(planted.steps) < 2
     if lost:
         assert study.seconds - clean.seconds == pytest.approx(lost / 1e9, rel=0.05)
 
@@ -123,6 +131,24 @@ def test_short_documents_are_not_slowness(tmp_path):
         study, _ = imported(tmp_path / str(world),
                             ddp(world, steps=12, planted=Planted(told=True, drawn=True)))
         assert not study.verdicts["cause"].isin(["slow"]).any(), list(study.verdicts["sentence"])
+
+
+@pytest.mark.parametrize(("world", "much", "slow"), [
+    (2, 1.5, {}), (4, 2.0, {}), (5, 1.7, {3: 1.4})])
+def test_another_rank_in_each_step_has_longer_documents(tmp_path, world, much, slow):
+    study, _ = imported(tmp_path, ddp(world, steps=12, planted=Planted(turns=much, slow=slow)))
+    found = study.verdicts.set_index("cause")
+    row = found.loc["attention"]
+    assert (row["kind"], row["trend"]) == ("all", "in turn")
+    assert set(found.index) == {"attention", "slow"} if slow else {"attention"}
+    balanced = study.what_if().set_index("scenario").loc["no attention imbalance"]
+    alone = balanced["saved_seconds"] / study.seconds  # of a slow rank it gets less back
+    assert row["saves"] == pytest.approx(alone, abs=0.001) or (slow and row["saves"] > alone)
+    own = find(replace(study._facts, imported=False))
+    assert not [one for one in own if one.cause == "attention"]
+    assert row["sentence"].startswith("Sharing core attention among all ranks saves ")
+    assert main(["report", str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 0
+    assert "If the ranks shared" not in (tmp_path / "page.html").read_text()  # it is said already
 
 
 def test_clocks_are_aligned(tmp_path):

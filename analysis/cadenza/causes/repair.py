@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cadenza.causes.what_if import with_equal_attention
 from cadenza.graph.graph import StepGraph
 from cadenza.graph.lanes import COMPUTE
 from cadenza.graph.pauses import taken_off
@@ -18,8 +19,9 @@ from cadenza.links.slow import SlowLink
 from cadenza.links.what_if import Earlier
 from cadenza.read.machine import Machine
 
-SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK, HOST, STAGE = (
-    "slow", "no core", "paused", "work", "input", "late start", "link", "host gap", "stage")
+SLOW, NO_CORE, PAUSED, WORK, INPUT, LATE_START, LINK, HOST, STAGE, ATTENTION = (
+    "slow", "no core", "paused", "work", "input", "late start", "link", "host gap", "stage",
+    "attention")
 BETWEEN = "between steps"  # a phase
 
 
@@ -28,7 +30,7 @@ class Trouble:
     """What is wrong with some ranks in some steps.
 
     `excess` is by (rank, step): of `slow` and `no core` the share of their computing time in
-    `phases` that is too much, of `work` the share that is for work beyond that of its peers, of
+    `phases` that is too much, of `work` and `attention` the share beyond that of its peers, of
     `stage` the share by which its passes are longer than those of other stages; of
     `late start`, `input` and `host gap` seconds; of pauses it is not looked at, the trace knows
     them. `links` between two adapters are both's: they are repaired once both adapters are.
@@ -116,6 +118,8 @@ def _of_operations(graph: StepGraph, trouble: Trouble) -> np.ndarray:
     if trouble.cause == HOST:
         gaps = lanes.where("category", "host", "checkpoint") & _of(graph, trouble.phases)
         return _taken(graph, gaps, excess)
+    if trouble.cause == ATTENTION:
+        return graph.own - with_equal_attention(graph)
     computes = lanes.where("category", *COMPUTE) & _of(graph, trouble.phases)
     return np.where(computes, (graph.own - graph.pause) * excess, 0.0)
 

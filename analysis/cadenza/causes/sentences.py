@@ -12,7 +12,7 @@ import pandas as pd
 from cadenza.causes.adapters import ranks_of_hosts
 from cadenza.causes.patterns import IN_TURN, ONCE, PERIODIC, RISING, STEADY
 from cadenza.causes.repair import (
-    BETWEEN, HOST, INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, STAGE, WORK, Trouble,
+    ATTENTION, BETWEEN, HOST, INPUT, LATE_START, LINK, NO_CORE, PAUSED, SLOW, STAGE, WORK, Trouble,
 )
 from cadenza.words import gpu, ranks_of, seconds, share
 
@@ -113,7 +113,10 @@ def sentence(
     if together.hidden:
         name += " as well"
         much += f" (alone {share(together.alone)})"
-    return f"Lost to {name}: {much}; {what}." if over else f"Repairing {name} saves {much}: {what}."
+    if over:
+        return f"Lost to {name}: {much}; {what}."
+    repairing = "Sharing core attention among" if one.cause == ATTENTION else "Repairing"
+    return f"{repairing} {name} saves {much}: {what}."
 
 
 def _is_over(found: Sequence[int], steps: list[int]) -> bool:
@@ -138,16 +141,15 @@ def _what(row: dict, one: Trouble, over: bool, beside_others: bool) -> str:
              INPUT: ("reads", "read", "read"), LATE_START: ("begins", "begin", "began"),
              STAGE: ("takes", "take", "took")}
     verb = verbs.get(one.cause, ("has", "have", "had"))[2 if over else many]
-    said = {
-        SLOW: lambda v: f"{1 - v:.2f}", NO_CORE: share, PAUSED: seconds, INPUT: seconds,
-        LATE_START: seconds, **dict.fromkeys((WORK, STAGE), lambda v: f"{1 / (1 - v):.2f}"),
-    }
-    much = _of_members(one, said[one.cause])
+    said = {SLOW: lambda v: f"{1 - v:.2f}", NO_CORE: share,
+            **dict.fromkeys((PAUSED, INPUT, LATE_START), seconds)}
+    much = _of_members(one, said.get(one.cause, lambda v: f"{1 / (1 - v):.2f}"))
     return f"{they} {verb} " + {
         SLOW: f"at {much} x the usual rate",
         NO_CORE: f"no core for {much} of the computing time",
         PAUSED: f"for {much}",
         WORK: f"{much} x {whose} peers' work",
+        ATTENTION: f"{much} x {whose} peers' core attention",
         INPUT: f"documents for {much}" + ("" if everywhere else " longer than is usual"),
         LATE_START: f"{much} after the others",
         STAGE: f"{much} x as long as other stages for its passes (as it has more to do, or is "

@@ -15,7 +15,7 @@ from cadenza.causes.patterns import (
     IN_TURN, INTERMITTENT, NOTICED, ONCE, PERIODIC, STEADY, patterns, trend_of,
 )
 from cadenza.causes.repair import (
-    BETWEEN, HOST, INPUT, LATE_START, NO_CORE, PAUSED, SLOW, WORK, Trouble,
+    ATTENTION, BETWEEN, HOST, INPUT, LATE_START, NO_CORE, PAUSED, SLOW, WORK, Trouble,
 )
 from cadenza.causes.slowness import Cells, log_ratio
 from cadenza.graph.loads import PHASES_OF_WORK
@@ -58,6 +58,8 @@ class Facts:
     links: list[SlowLink]
     pairs: pd.DataFrame  # times.pair_times()
     gaps: pd.DataFrame  # loads.host_gaps()
+    imported: bool = False
+    optimizer_first: bool = False  # loads.begins_with_optimizer()
 
 
 def find(facts: Facts) -> list[Trouble]:
@@ -68,7 +70,7 @@ def find(facts: Facts) -> list[Trouble]:
         found += _in_turn(_together(facts, list(each)))
     links = slow_links(facts.links, facts.ranks, facts.pairs, facts.cells.given,
                        _numbers(facts.cells.steps)) if facts.links else []
-    return [*found, *_all_without_core(facts), *_of_all(facts), *links]
+    return [*found, *_all_without_core(facts), *_of_all(facts), *_attention_in_turn(facts), *links]
 
 
 def steadily_slow(facts: Facts) -> list[Trouble]:
@@ -340,6 +342,34 @@ def _more_work(facts: Facts) -> Iterable[Trouble]:
         if more.min() > _MORE and _always(more):
             yield _trouble(WORK, facts, rank, np.ones(len(more), bool), STEADY, PHASES_OF_WORK,
                            1 - np.exp(-more))
+
+
+def _attention_in_turn(facts: Facts) -> Iterable[Trouble]:
+    """Core attention of imported runs of which now one rank has more than its peers, now another:
+    of Cadenza's own a placement says who has what. Who always has more has more work; who takes
+    longer for all it does is slow."""
+    if not facts.imported:
+        return
+    attends = (facts.loads["category"] == "compute_attention").to_numpy()
+    computes = (facts.loads["category"] != "data").to_numpy()
+    more, rest = (dict(_beyond_peers(facts, _by_rank_and_step(facts, facts.loads[of], "seconds")))
+                  for of in (attends, computes & ~attends))
+    ranks = sorted(set(more) & set(rest))
+    if not ranks:
+        return
+    much, other = (np.stack([of[rank] for rank in ranks]) for of in (more, rest))
+    much = much - other
+    noise = float((other - np.median(other, axis=1, keepdims=True)).std())
+    least = max(np.log1p(_MORE), _SURE * noise, float(_least(facts).max()))
+    longest, active = much.argmax(axis=0), much.max(axis=0) > least
+    turns = np.unique(longest[active])
+    if active.sum() < _FEWEST_TURNS or len(turns) < 2 or (much > least).all(axis=1).any():
+        return
+    steps = facts.cells.steps
+    excess = {(int(facts.cells.ranks[ranks[longest[at]]]), int(steps[at])):
+              float(1 - np.exp(-much[longest[at], at])) for at in np.flatnonzero(active)}
+    yield Trouble(ATTENTION, _numbers(facts.cells.ranks[ranks]), _numbers(steps[active]), IN_TURN,
+                  ("forward", "backward"), excess)
 
 
 def _trouble(

@@ -176,14 +176,18 @@ def _row(one: Trouble, saves: float, together: Together, facts: Facts) -> dict:
     host = facts.ranks.set_index("rank")["host"]
     lost = lost_by_phase(facts, one)
     main = len(lost) > 0 and lost.max() >= MAIN * lost.sum()
+    steps, named = [int(step) for step in facts.cells.steps], list(one.steps)
+    if facts.optimizer_first and main and lost.idxmax() == "optimizer":
+        before = [steps[0] - 1, *steps[:-1]]  # the step that launched it
+        named, steps = [before[steps.index(step)] for step in named], before
     row = {
         "kind": kind, "members": list(one.members),
         "hosts": list(dict.fromkeys(str(host.get(rank, "")) for rank in one.members)),
         "phase": str(lost.idxmax()) if main else "", "cause": one.cause,
-        "since_step": one.steps[0], "steps": list(one.steps), "trend": one.trend,
+        "since_step": named[0], "steps": named, "trend": one.trend,
         "saves": float(saves),
     }
-    text = sentence(row, name, one, together, facts.cells.steps)
+    text = sentence(row, name, one, together, steps)
     if one.cause == SLOW and on_shared_cores(facts)[np.isin(facts.cells.ranks, one.members)].any():
         text += OF_CORES
     return {**row, "sentence": text}

@@ -59,8 +59,7 @@ def what_if(graph: StepGraph) -> pd.DataFrame:
     nodes = _nodes(graph)
     factors = _rank_factors(graph, nodes)
     slow = _most_costly(graph, nodes, factors)
-    attention = nodes["category"] == "compute_attention"
-    own = [graph.own, _balanced(graph, nodes), _balanced(graph, nodes[attention])]
+    own = [graph.own, _balanced(graph, nodes), with_equal_attention(graph, nodes)]
     own += [_sped_up(graph, nodes, factors, rank) for rank in slow]
     seconds = graph.replayed_seconds(own=np.stack(own, axis=1))
     rows = [(*_OF_ALL[0], seconds[0]), (*_OF_ALL[1], seconds[1]), (*_OF_ALL[2], seconds[2]),
@@ -166,6 +165,12 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
         node=node, rank=rank, time=graph.own[node] - graph.pause[node], pause=graph.pause[node],
         slot=np.where(frame["tick"] >= 0, frame["tick"], frame["microbatch"]),
     )
+
+
+def with_equal_attention(graph: StepGraph, nodes: pd.DataFrame | None = None) -> np.ndarray:
+    """StepGraph.own without attention imbalance. @param nodes  _nodes(), where they are known"""
+    nodes = _nodes(graph) if nodes is None else nodes
+    return _balanced(graph, nodes[nodes["category"] == "compute_attention"])
 
 
 def _balanced(graph: StepGraph, part: pd.DataFrame) -> np.ndarray:

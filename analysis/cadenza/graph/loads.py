@@ -53,6 +53,17 @@ def operation_loads(events: pd.DataFrame, ranks: pd.DataFrame) -> pd.DataFrame:
     return sums
 
 
+def begins_with_optimizer(events: pd.DataFrame) -> bool:
+    """Whether a step begins with the optimizer of the one before it, as steps do that end with a
+    collective. @param events  of one step"""
+    computes = one_of(events["lane"], "compute")
+    update, forward = (events[computes & one_of(events["phase"], name)]
+                       for name in ("optimizer", "forward"))
+    took = update["end_ns"] - update["begin_ns"]
+    before = update["begin_ns"] < forward["begin_ns"].median()
+    return bool(2 * took[before].sum() > took.sum())
+
+
 def host_gaps(events: pd.DataFrame) -> pd.DataFrame:
     """What kept a rank's process from computing, or from launching what its device computes, in
     imported runs: a gap, a checkpoint, garbage collection.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cadenza.causes.repair import ATTENTION
 from cadenza.causes.verdicts import said
 from cadenza.colours import PART_NAMES
 from cadenza.comparable import FAR
@@ -74,6 +75,8 @@ def _gain(study: Study) -> str:
     table alone. Of an imported run, whose ranks could share core attention: what that alone would
     get back."""
     lead, beside = _WITH, float(study.verdicts["saves"].sum())
+    if (study.verdicts["cause"] == ATTENTION).any():
+        return ""
     if study.run.info["producer"] == "importer":
         lead, beside = _SHARED, 0.0
     frame = study.what_if()
