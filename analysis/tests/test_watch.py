@@ -62,7 +62,7 @@ def test_what_is_planted_is_told_within_three_steps(name, tmp_path):
 
 def test_a_clean_run_is_silent_whatever_the_lengths_of_its_documents(tmp_path):
     found, watcher, _ = alarms(Growing(tmp_path / "run"), 30)
-    assert found == [] and watcher.current() == []
+    assert found == [] and watcher.current() == [] and watcher.standing() == []
     noise, told = watcher.sees
     assert noise < 0.01 and told < 0.05
 
@@ -79,6 +79,47 @@ def test_what_is_over_is_current_no_more(tmp_path):
 def test_a_rank_that_is_slow_from_the_begin_is_told_once_what_is_usual_is_known(tmp_path):
     found, _, _ = alarms(Growing(tmp_path / "run", speed=since(0, 1, 0.8, 1.0)), 12)
     assert [(step <= 9, one.members, one.since) for step, one in found] == [(True, (1,), 1)]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_waits_for_its_data_from_the_begin_is_told_at_once(rank, ranks, tmp_path):
+    run = Growing(tmp_path / "run", ranks=ranks, reads=since(0, rank, 60, 1))
+    found, watcher, _ = alarms(run, 12)
+    assert [(step, one.cause, one.members, one.since) for step, one in found] == [
+        (8, "input", (rank,), 1)]
+    assert found[0][1].costs == pytest.approx(0.15, abs=0.02) and watcher.standing() == []
+
+
+STANDING = {  # what is there from the begin: ms of each step
+    "reads": ({"reads": lambda rank, step: 60}, "input", 60),
+    "stops": ({"stop": lambda rank, step: 80}, "paused", 80),
+    "gaps": ({"pause": lambda step: 70}, "paused", 69),
+}
+
+
+@pytest.mark.parametrize("name", STANDING)
+def test_what_all_ranks_wait_for_from_the_begin_is_told_and_no_alarm(name, tmp_path, inside):
+    planted, cause, lost = STANDING[name]
+    run = Growing(tmp_path / "run", **planted)
+    found, watcher, _ = alarms(run)
+    assert found == []
+    (one,) = watcher.standing()
+    assert (one.cause, one.members, one.since) == (cause, (0, 1, 2, 3), 1)
+    assert one.costs == pytest.approx(lost / 1000 / watcher.seconds, rel=0.1)
+    run.write(STEPS, state=1)
+    result = inside("watch", run.folder)
+    assert result.returncode == 0 and "healthy" not in result.stdout
+    assert result.stdout.count("Repairing all ranks saves ") == 3  # at first, and of each ten steps
+
+
+def test_a_wait_that_is_over_or_small_stands_no_more(tmp_path):
+    run = Growing(tmp_path / "run", reads=lambda rank, step: 60 if step < FIRST else 1)
+    assert len(alarms(run, 12)[1].standing()) == 1
+    assert alarms(run, FIRST + 9)[1].standing() == []
+    assert alarms(Growing(tmp_path / "small", reads=lambda rank, step: 12))[1].standing() == []
+    # What lies between short steps takes a part of them, and is no pause.
+    assert alarms(Growing(tmp_path / "short", pause=lambda step: 40))[1].standing() == []
 
 
 def test_two_ranks_have_only_their_own_past(tmp_path):

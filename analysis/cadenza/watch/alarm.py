@@ -78,6 +78,15 @@ def of_series(signal: Signal, members: Sequence[int], rows: Sequence[Row],
     return _made(signal.cause, members, signal.phases, rows, mean, excess, since)
 
 
+def lasting(cause: str, phases: tuple[str, ...], rows: Sequence[Row], lost: float,
+            since: int) -> Alarm:
+    """What all ranks have in every step. @param lost  seconds of each of the rows"""
+    members = list(range(len(rows[-1].ranks)))
+    excess = {(int(rank), row.number): lost for row in rows for rank in row.ranks}
+    costs = float(np.mean([lost / row.seconds for row in rows]))
+    return _made(cause, members, phases, rows, costs, excess, since)
+
+
 def stopped(stop: Stop, row: Row, unexplained: float) -> Alarm:
     """A rank stood still once. In a wait that costs no more than the step is longer than its work
     says; in what it computes, that by which it was busy longest."""

@@ -109,6 +109,8 @@ class Watch:
         if not self._learnt and self._watcher.seconds:
             self._learnt = True
             self._say(lines.learnt(self._watcher.seconds, *self._watcher.sees, FAULT))
+            for one in self._watcher.standing():
+                self._say(f"from the first step on: {lines.sentence_of(one, self._feed.ranks)}")
         if len(self._stretch) >= self._every:
             self._verdict()
 
@@ -117,7 +119,8 @@ class Watch:
         if not self._stretch:
             return
         steps, self._stretch = self._stretch, []
-        now = [lines.sentence_of(alarm, self._feed.ranks) for alarm in self._watcher.current()]
+        now = [lines.sentence_of(alarm, self._feed.ranks)
+               for alarm in (*self._watcher.current(), *self._watcher.standing())]
         state = "healthy again" if self._told else "healthy"
         state, self._told = state if self._watcher.seconds else "not judged yet", False
         took = sum(step.seconds for step in steps) / len(steps)

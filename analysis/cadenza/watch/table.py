@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cadenza.causes.repair import BETWEEN
 from cadenza.causes.slowness import log_ratio
 from cadenza.graph.loads import PHASES_OF_WORK
 from cadenza.watch.pace import Pace
@@ -41,6 +42,12 @@ class Row:
         share = self.fair / np.maximum(self.fair.sum(axis=0), 1e-30)
         found = log_ratio(self.run, self.fair)
         return np.where((share >= _SMALL) & (self.run > 0), found, np.nan)
+
+    @property
+    def stood(self) -> np.ndarray:
+        """(ranks,) seconds of stops in what it computes or beside it, not in waits."""
+        return np.array([sum(stop.seconds for stop in self.stops if stop.rank == rank
+                             and not stop.waits and stop.phase != BETWEEN) for rank in self.ranks])
 
     @property
     def busy(self) -> np.ndarray:

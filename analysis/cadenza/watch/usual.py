@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cadenza.causes.repair import BETWEEN, INPUT, PAUSED
+from cadenza.graph.loads import PHASES_OF_WORK
 from cadenza.watch.table import PARTS, Row, common
 
 _MAD = 1.4826  # of a normal distribution: standard deviation / median absolute deviation
@@ -16,6 +18,12 @@ _SURE = 4.0  # standard deviations
 _LEAST_NOISE = 0.002  # of times
 _LEAST_SHARE = 0.005  # of a step: the same of waits and gaps, which are short
 _LEAST_CORE = 0.01
+# What costs time by itself, whatever is usual: cause and phases, and of a row the ranks' seconds.
+WAITS = {
+    (INPUT, ("forward",)): lambda row: row.reads,
+    (PAUSED, PHASES_OF_WORK): lambda row: row.stood,
+    (PAUSED, (BETWEEN,)): lambda row: row.gap,
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,12 @@ class Usual:
         stood = np.stack([row.still + row.stopped for row in rows])
         # On a shared machine ranks stand still in every step: what is longer is a stop of its own.
         self.longest_stop = float(np.median(stood)) + _SURE * _noise(stood, 0.0)
-        self._reads, self.reads_noise = self._of_step([row.reads for row in rows])
+        reads = np.stack([row.reads for row in rows])
+        # Of two ranks the lesser: one that waits for its data from the begin is far from it, and
+        # that is no noise.
+        self._reads = float(np.quantile(reads, 0.5, method="lower"))
+        self.reads_noise = _noise((reads - np.median(reads, axis=0)) / self.seconds, _LEAST_SHARE)
+        self.waits = waits_of_all(rows)
         self._late, self.late_noise = self._of_step([row.late for row in rows])
         self._gap, self.gap_noise = self._of_step([_least(row.gap) for row in rows])
 
@@ -105,6 +118,12 @@ class Usual:
         of the steps that were learnt."""
         each = self._common if of_all else common(row.level)
         return row.fair * np.exp(np.nan_to_num(each) + self._offset)[:, None]
+
+
+def waits_of_all(rows: Sequence[Row]) -> np.ndarray:
+    """By cause of WAITS, the seconds of a usual one of these steps that no rank is without."""
+    least = np.array([[of(row).min() for row in rows] for of in WAITS.values()])
+    return np.nan_to_num(_median(least, axis=1))
 
 
 def _without_core(row: Row) -> np.ndarray:

@@ -12,14 +12,15 @@ import numpy as np
 from cadenza.causes.repair import BETWEEN, INPUT, LATE_START, NO_CORE, PAUSED, SLOW
 from cadenza.causes.troubles import CORES
 from cadenza.graph.loads import PHASES_OF_WORK
-from cadenza.watch.alarm import Alarm, merged, of_series, slow_ranks, stopped
+from cadenza.graph.pauses import LEAST_NS
+from cadenza.watch.alarm import Alarm, lasting, merged, of_series, slow_ranks, stopped
 from cadenza.watch.cusum import AT_ONCE, IN_THREE, IN_TWO
 from cadenza.watch.link_watch import LinkWatch
 from cadenza.watch.pace import Pace
 from cadenza.watch.signal import Signal
 from cadenza.watch.step import Feed, RankStep, Step
 from cadenza.watch.table import PARTS, Row, row_of
-from cadenza.watch.usual import Usual
+from cadenza.watch.usual import WAITS, Usual, waits_of_all
 from cadenza.words import on_host
 
 FAULT = 0.05  # of a step: what a fault costs that is to be told within three steps
@@ -158,6 +159,16 @@ class Watcher:
             return []
         return merged([self._alarm(signal, int(rank)) for signal in self._signals
                        for rank in np.flatnonzero(signal.active)]) + self._links.current()
+
+    def standing(self) -> list[Alarm]:
+        """Waits that all ranks have had since the first steps: no step tells of them by a rise."""
+        if self._usual is None:
+            return []
+        rows = list(self._rows)[-LEARNT[0] :]
+        least = np.minimum(self._usual.waits, waits_of_all(rows))
+        return [lasting(cause, phases, rows, float(lost), self._learnt[0].step.number)
+                for (cause, phases), lost in zip(WAITS, least, strict=True)
+                if lost >= max(FAULT * self.seconds, LEAST_NS / 1e9 if cause == PAUSED else 0.0)]
 
     def _alarm(self, signal: Signal, rank: int) -> Alarm:
         since = signal.since(rank)
