@@ -380,7 +380,6 @@ def check(arguments: Namespace) -> int:
 
 
 def watch(arguments: Namespace) -> int:
-    from cadenza.sources.finding import sources_in
     from cadenza.watch.loop import Watch
     from cadenza.watch.neutral_feed import FirstFeed, NeutralFeed
     from cadenza.watch.trace_feed import TraceFeed
@@ -391,6 +390,8 @@ def watch(arguments: Namespace) -> int:
     if not path.absolute().parent.is_dir():
         raise DataError(f"{path}: no such folder: {path.parent}")
     if path.is_dir() and not holds_run(path):
+        from cadenza.sources.finding import sources_in  # loads all that reads other traces
+
         others = sources_in(path) - {"neutral"}
         if others:
             raise DataError(f"{path}: holds traces of {', '.join(sorted(others))}, which are "
