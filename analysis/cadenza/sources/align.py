@@ -9,12 +9,14 @@ What is not told, a drift above all, is counted among what a clock may be off by
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from cadenza.sources.neutral import COLLECTIVE, SEND, began
+from cadenza.time.intervals import several
 
 # Of a broadcast, reduction to one, gather or scatter the root may leave before the others.
 _TOGETHER = "all|barrier|reduce_scatter|reducescatter"
@@ -27,6 +29,7 @@ _SURE = 4.0  # standard errors within which a drift is
 _FASTEST = 3e-4  # drift: a clock that is further off is no clock
 _SWEEPS = 6
 _MOST = 4000  # collectives of a rank that are looked at
+_MEMBERS = 32  # of a collective, with which a rank is compared
 
 
 @dataclass(frozen=True)
@@ -84,25 +87,27 @@ def clocks(rows: pd.DataFrame, meeting: np.ndarray) -> dict[int, Clock]:
                          "took": (rows["end_ns"] - rows["begin_ns"]).to_numpy()[chosen]})
     sent = ~collective & (meeting >= 0)
     messages = _messages(rows[sent], meeting[sent])
+    of_rank = {int(rank): mine.drop_duplicates("meeting") for rank, mine in ends.groupby("rank")}
     found: dict[int, Clock] = {}
     for start in ranks:
         if start not in found:  # the first rank, or one that nothing connects with those before it
             found[start] = Clock(known=not found)
-            _spread(ends, messages, found)
-    return _refined(ends, found, ranks[0] if ranks else -1)
+            _spread(ends, of_rank, messages, found)
+    return _refined(ends, of_rank, found, ranks[0] if ranks else -1)
 
 
 def _spread(
-    ends: pd.DataFrame, messages: dict[tuple[int, int], pd.DataFrame], found: dict[int, Clock]
+    ends: pd.DataFrame, of_rank: Mapping[int, pd.DataFrame],
+    messages: Mapping[tuple[int, int], pd.DataFrame], found: dict[int, Clock],
 ) -> None:
     """Adds the clocks of ranks that met one whose clock is known, and of those that met these."""
     while True:
-        of_known = ends["rank"].isin(list(found))
-        met = ends.loc[of_known, "meeting"].unique()
-        new = ends.loc[~of_known & ends["meeting"].isin(met), "rank"].value_counts()
-        if len(new):
-            rank = int(new.index[0])
-            found[rank] = _fitted(ends, found, rank)
+        reached = ends["rank"].isin(list(found)).to_numpy()
+        met = ends["meeting"].isin(ends.loc[reached, "meeting"].unique()).to_numpy()
+        new = ends.loc[met & ~reached, "rank"].unique().tolist()
+        if new:
+            members = _Members(ends, found)
+            found |= {rank: _fitted(of_rank[rank], members, found, rank) for rank in new}
             continue
         pair = next((pair for pair in messages if (pair[0] in found) != (pair[1] in found)), None)
         if pair is None:
@@ -111,22 +116,42 @@ def _spread(
         found[other] = _of_messages(messages[pair], other).beside(found[one])
 
 
-def _refined(ends: pd.DataFrame, found: dict[int, Clock], first: int) -> dict[int, Clock]:
+def _refined(
+    ends: pd.DataFrame, of_rank: Mapping[int, pd.DataFrame], found: dict[int, Clock], first: int
+) -> dict[int, Clock]:
     """Each rank's clock once more, now beside all that it met."""
-    met = set(ends["rank"].unique()) - {first}
+    members = _Members(ends, found)
     for _ in range(_SWEEPS if len(found) > 2 else 0):
-        for rank in sorted(met & set(found)):
-            if found[rank].known:
-                found[rank] = _fitted(ends, found, rank)
+        for rank, mine in of_rank.items():
+            if rank != first and found[rank].known:
+                found[rank] = _fitted(mine, members, found, rank)
     return found
 
 
-def _fitted(ends: pd.DataFrame, found: dict[int, Clock], rank: int) -> Clock:
+class _Members:
+    """Ends of meetings on ranks whose clocks are known: of many ranks, on some of them."""
+
+    def __init__(self, ends: pd.DataFrame, found: Mapping[int, Clock]) -> None:
+        known = ends[ends["rank"].isin([rank for rank, clock in found.items() if clock.known])]
+        known = known.sort_values("meeting", kind="stable")
+        of_meeting = known.groupby("meeting")["rank"]
+        turn, size = of_meeting.cumcount().to_numpy(), of_meeting.transform("size").to_numpy()
+        self._rows = known[turn * _MEMBERS // size != (turn - 1) * _MEMBERS // size]
+        self._meeting = self._rows["meeting"].to_numpy()
+
+    def others(self, meetings: np.ndarray, rank: int) -> pd.DataFrame:
+        first = np.searchsorted(self._meeting, meetings, side="left")
+        which, part = several(np.searchsorted(self._meeting, meetings, side="right") - first)
+        found = self._rows.iloc[first[which] + part]
+        return found[found["rank"] != rank]
+
+
+def _fitted(
+    mine: pd.DataFrame, members: _Members, found: Mapping[int, Clock], rank: int
+) -> Clock:
     """The clock of a rank beside the median of the others whose clocks are known."""
-    mine = ends[ends["rank"] == rank].drop_duplicates("meeting")
     mine = mine.iloc[np.unique(np.linspace(0, len(mine) - 1, min(len(mine), _MOST)).astype(int))]
-    rest = ends[ends["meeting"].isin(mine["meeting"]) & (ends["rank"] != rank)
-                & ends["rank"].isin([one for one, clock in found.items() if clock.known])]
+    rest = members.others(mine["meeting"].to_numpy(), rank)
     origin = int(mine["end"].median())
     if rest.empty:
         return found.get(rank, Clock(known=False))
