@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times what a rank of a PyTorch program does, step by step, for `cadenza-analyze import`.
 
-Copy this file beside the program. It needs torch 2.2 or newer, and pyarrow:
+Copy this file beside the program. It needs torch (tried: 2.2 and 2.15) and pyarrow:
 
     with TimeHook("trace", model) as hook:     # after init_process_group and DDP(model)
         for batch in hook.data(loader):        # times the wait for a batch
