@@ -161,10 +161,30 @@ def _nodes(graph: StepGraph) -> pd.DataFrame:
         moved = (frame["flops"] <= 0) & (frame["category"] == "compute_other")
         frame.loc[moved, "flops"] = np.maximum(lanes.column("bytes", 0)[node], 0.0)[moved]
     frame["flops"] /= pieces  # an event with others in it has several nodes
-    return frame.assign(
+    frame = frame.assign(
         node=node, rank=rank, time=graph.own[node] - graph.pause[node], pause=graph.pause[node],
-        slot=np.where(frame["tick"] >= 0, frame["tick"], frame["microbatch"]),
-    )
+        slot=np.where(frame["tick"] >= 0, frame["tick"], frame["microbatch"]), turn=-1)
+    return _with_turns(graph, frame, lanes.event[node])
+
+
+def _with_turns(graph: StepGraph, nodes: pd.DataFrame, event: np.ndarray) -> pd.DataFrame:
+    """With `turn` of core attention of which no microbatch and layer is told: its number among its
+    rank's of the phase, with that of the stage, where the ranks of a stage have as many: they take
+    turns in the same order. Else all of a phase are as if at the same time."""
+    attends = np.flatnonzero((nodes["category"] == "compute_attention") & (nodes["slot"] < 0)
+                             & (nodes["layer"] < 0))
+    if not len(attends):
+        return nodes
+    stage = graph.ranks["pipeline"].to_numpy()[nodes["rank"].iloc[attends]]
+    mine = nodes.iloc[attends].assign(event=event[attends], stage=stage)
+    of_rank = mine.groupby(["name", "phase", "rank"], observed=True)["event"]
+    mine = mine.assign(turn=of_rank.rank("dense").astype(np.int64),
+                       count=of_rank.transform("nunique"))
+    counts = mine.groupby(["name", "phase", "stage"], observed=True)["count"]
+    alike = (counts.transform("min") == counts.transform("max")).to_numpy()
+    turn = np.full(len(nodes), -1)
+    turn[attends[alike]] = (mine["turn"] * (stage.max() + 1) + stage).to_numpy()[alike]
+    return nodes.assign(turn=turn)
 
 
 def with_equal_attention(graph: StepGraph, nodes: pd.DataFrame | None = None) -> np.ndarray:
@@ -175,7 +195,7 @@ def with_equal_attention(graph: StepGraph, nodes: pd.DataFrame | None = None) ->
 
 def _balanced(graph: StepGraph, part: pd.DataFrame) -> np.ndarray:
     """Durations where ranks share what they do at the same time, of nodes `part`."""
-    keys = ["name", "phase", "slot", "half", "layer"]
+    keys = ["name", "phase", "slot", "half", "layer", "turn"]
     totals = part.groupby([*keys, "rank"], sort=False, observed=True)[["time", "flops"]].sum()
     totals["rate"] = totals["flops"] / totals["time"].where(totals["time"] > 0)
     group = totals.groupby(keys, sort=False, observed=True)
