@@ -27,6 +27,7 @@ CATEGORIES = {ATTENTION: "compute_attention", DENSE: "compute_dense", OTHER: "co
               CHECKPOINT: "checkpoint", PAUSE: "host", "wait": "wait", HOST_GAP: "host"}
 _LEAST_NS = 2_000  # a gap: shorter ones lie between any two kernels
 _WAKES_NS = 100_000  # after a communication's end, what may go by until computation goes on
+_NOTED = 0.01  # of a gap, how much later the end of what it waited for may be noted
 COLUMNS = ["category", "lane", "phase", "name", "begin_ns", "end_ns", "bytes", "flops",
            "enqueued_ns", "still_ns", "peer", "flow", "microbatch", "layer", "non_blocking",
            "sends"]
@@ -52,6 +53,8 @@ def assembled(
     communication = _communication(events, flow, of_group)
     lane = _clipped(computed, begin, end)
     beside = _clipped(communication, begin, end)
+    if not (lane["enqueued_ns"] > 0).any():  # of a processor
+        beside = _as_it_ended(lane, beside, begin, end)
     between = _gaps(lane, beside, _on_host(events), begin, end)
     if not whole:
         between = between[(between["name"] != HOST_GAP).to_numpy()]
@@ -189,12 +192,34 @@ def _clipped(made: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
                          end_ns=inside["end_ns"].clip(upper=end))
 
 
+def _as_it_ended(
+    lane: pd.DataFrame, beside: pd.DataFrame, begin: int, end: int
+) -> pd.DataFrame:
+    """Communications that a processor waited for, with the end of the wait: their own is noted by a
+    thread of the library, which may have no core just then."""
+    low, high = _borders(lane, begin, end)
+    late = _NOTED * (high - low)
+    low, high, late = low[late > _WAKES_NS], high[late > _WAKES_NS], late[late > _WAKES_NS]
+    if not len(low):
+        return beside
+    noted = beside["end_ns"].to_numpy(np.int64)
+    gap = np.maximum(np.searchsorted(high, noted, side="left") - 1, 0)  # the last that is over
+    waited = (noted > high[gap]) & (noted <= high[gap] + late[gap]) \
+        & (beside["begin_ns"].to_numpy(np.int64) < high[gap])
+    return beside.assign(end_ns=np.where(waited, high[gap], noted))
+
+
+def _borders(lane: pd.DataFrame, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Begins and ends of what lies before, between and behind the events of a lane."""
+    return (np.append(begin, lane["end_ns"].to_numpy(np.int64)),
+            np.append(lane["begin_ns"].to_numpy(np.int64), end))
+
+
 def _gaps(
     lane: pd.DataFrame, beside: pd.DataFrame, host: pd.DataFrame, begin: int, end: int
 ) -> pd.DataFrame:
     """Events of the compute lane in its gaps."""
-    low = np.append(begin, lane["end_ns"].to_numpy(np.int64))
-    high = np.append(lane["begin_ns"].to_numpy(np.int64), end)
+    low, high = _borders(lane, begin, end)
     launched = np.append(lane["enqueued_ns"].to_numpy(np.int64), 0)
     phase = np.append(lane["phase"].to_numpy(object), "other")
     long = high - low >= _LEAST_NS
