@@ -87,7 +87,9 @@ def test_attention_of_the_flash_attention_library(causal):
     (12, 3, 6, [6, 2, 4], [6, 2, 4]),
     (12, 3, 6, [9, 6, 2, 4, 3], [6, 2, 4]),  # a microbatch of the step
     (12, 2, 8, [4, 8, 4], [4, 8]),  # two microbatches could be meant, of as many pairs
-    (12, 2, 8, [4, 8, 5, 7], None),  # of different numbers of pairs
+    (12, 2, 8, [4, 8, 5, 7], [4, 8]),  # the other two have none of 8
+    (12, 2, "", [4, 8, 5, 7], None),  # of different numbers of pairs
+    (12, 2, 9, [4, 8, 5, 7], None),
     (12, 3, 6, [6, 6], None), (12, 3, 6, [1, 2, 3], None)])
 @pytest.mark.parametrize("causal", [True, False])
 def test_packed_documents(tokens, documents, longest, known, found, causal):
@@ -98,6 +100,13 @@ def test_packed_documents(tokens, documents, longest, known, found, causal):
         assert isinstance(call, Packed)
         expected = times * counted(found, causal) if found else 0
         assert flops_of_packed([call, call], [3, 3], {3: known}).tolist() == [expected] * 2
+
+
+def test_flops_of_a_step_are_known_of_all_calls_or_of_none():
+    calls = [Packed(12, 2, -1, True, 1), Packed(9, 1, -1, True, 1)]
+    assert flops_of_packed(calls, [0, 0], {0: [4, 8, 9]}).tolist() == [10 + 36, 45]
+    assert flops_of_packed(calls, [0, 0], {0: [4, 7, 9]}).tolist() == [0, 0]
+    assert flops_of_packed(calls, [0, 1], {0: [4, 7, 9]}).tolist() == [0, 45]
 
 
 def test_packed_documents_of_a_step(tmp_path):
@@ -111,6 +120,8 @@ def test_packed_documents_of_a_step(tmp_path):
     (rank,) = KINETO.read(path, {5: {1: [9, 3]}, 4: {0: [6, 6]}})
     attention = rank.events[rank.events["kind"] == "attention"]
     assert attention["flops"].tolist() == [0, counted([9, 3], True)]
+    assert "the lengths given are not those of the attention in 1 step: its FLOPs there are not " \
+        "known" in rank.cannot
 
 
 def test_widths_of_keys_and_values_may_differ():

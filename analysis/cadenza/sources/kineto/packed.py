@@ -14,7 +14,8 @@ _NOT_KNOWN = -1
 
 def flops_of_packed(calls: Sequence[Packed], step: Sequence[int],
                     lengths: Mapping[int, Sequence[int]]) -> np.ndarray:
-    """Of each call; 0: not known.
+    """Of each call; 0: not known. In a step they are of all calls or of none, as a part of them is
+    no measure of what a rank did.
 
     @param step     of each call
     @param lengths  of the documents of each step, in their order
@@ -26,7 +27,11 @@ def flops_of_packed(calls: Sequence[Packed], step: Sequence[int],
         if pairs == _NOT_KNOWN:
             pairs = _of_slices(call, lengths.get(number, ()))
         known[key] = within(pairs * call.pair) if pairs > 0 else 0
-    return np.array([known[key] for key in zip(step, calls, strict=True)], np.int64)
+    whole = dict.fromkeys(step, True)
+    for (number, _), flops in known.items():
+        whole[number] &= flops > 0
+    return np.array([known[key] if whole[key[0]] else 0
+                     for key in zip(step, calls, strict=True)], np.int64)
 
 
 def _alike(call: Packed) -> int:
@@ -44,6 +49,9 @@ def _of_slices(call: Packed, lengths: Sequence[int]) -> int:
     pairs = np.concatenate(([0], np.cumsum([seen(one, one, call.causal) for one in lengths])))
     first = np.arange(max(len(ends) - call.documents, 0))
     last = first + call.documents
-    fits = ends[last] - ends[first] == call.tokens
-    found = np.unique((pairs[last] - pairs[first])[fits])
+    first = first[ends[last] - ends[first] == call.tokens]
+    if call.longest > 0:
+        first = np.array([at for at in first.tolist()
+                          if max(lengths[at : at + call.documents]) == call.longest], np.int64)
+    found = np.unique(pairs[first + call.documents] - pairs[first])
     return int(found[0]) if found.size == 1 else _NOT_KNOWN

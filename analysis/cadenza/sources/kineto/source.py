@@ -25,6 +25,7 @@ from cadenza.sources.kineto.packed import flops_of_packed
 from cadenza.sources.kineto.phases import Phases, Steps, steps_of
 from cadenza.sources.kineto.ranks import Origin, lanes_by_rank, origin
 from cadenza.sources.kineto.rows import Rows
+from cadenza.words import counted
 
 _SIGNS = (b'"traceEvents"', b'"schemaVersion"', b'"ph"')
 
@@ -64,10 +65,14 @@ def read(path: Path, lengths: neutral.Lengths = neutral.NO_LENGTHS) -> list[neut
 def _rank(events: Events, told: Origin, lengths: neutral.Lengths) -> neutral.RankTrace:
     phases, labels, rows = Phases(events), Labels(events), Rows()
     steps = steps_of(events, phases)
-    events = _with_packed(events, steps, lengths.get(told.rank, {}))
+    mine = lengths.get(told.rank, {})
+    events, unknown = _with_packed(events, steps, mine)
     main = steps.lane if steps.lane >= 0 else _busiest(events)
     groups = Groups(told, events.parameters)
     cannot = [*told.cannot, steps.told]
+    if unknown and mine:
+        cannot.append("the lengths given are not those of the attention in "
+                      f"{counted(unknown, 'step')}: its FLOPs there are not known")
     rows.add(steps.number.size, step=steps.number, begin_ns=steps.begin, end_ns=steps.end,
              kind=neutral.STEP)
     if (events.kind == KERNEL).any():
@@ -86,15 +91,17 @@ def _rank(events: Events, told: Origin, lengths: neutral.Lengths) -> neutral.Ran
 
 def _with_packed(
     events: Events, steps: Steps, lengths: Mapping[int, Sequence[int]]
-) -> Events:
-    """With the work of calls that need lengths of documents."""
+) -> tuple[Events, int]:
+    """With the work of calls that need lengths of documents, and in how many steps it is not
+    known."""
     rows, calls = events.packed
     at = np.searchsorted(steps.begin, events.begin[rows], side="right") - 1
     step = np.where(at >= 0, steps.number[at], -1) if steps.number.size else np.full(rows.size, -1)
     found = flops_of_packed(calls, step.tolist(), lengths)
     known, flops = events.work
-    return replace(events, work=(np.append(known, rows[found > 0]),
+    made = replace(events, work=(np.append(known, rows[found > 0]),
                                  np.append(flops, found[found > 0])))
+    return made, len(np.unique(step[found == 0]))
 
 
 def _busiest(events: Events) -> int:
