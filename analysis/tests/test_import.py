@@ -22,11 +22,13 @@ from neutral_traces import LAYERS, MS, Planted, ddp, pipeline
 
 import cadenza
 from cadenza.causes.troubles import find
+from cadenza.causes.slowdown import slowdown
 from cadenza.cli import main
 from cadenza.comparison import compare
 from cadenza.errors import DataError, UsageError
 from cadenza.report.health import efficiencies, health, overview
 from cadenza.sources.importing import import_run
+from cadenza.sources.lanes import assembled
 from cadenza.sources.layout import dimension, parsed
 from cadenza.sources.meetings import matched
 from cadenza.sources.neutral import RankTrace, frame
@@ -101,6 +103,22 @@ def test_a_planted_fault_is_named(tmp_path, planted, rank, cause, phase, lost):
         assert study.seconds - clean.seconds == pytest.approx(lost / 1e9, rel=0.05)
 
 
+@pytest.mark.parametrize(("noted", "waits"), [(300, True), (5_000, False)])
+def test_a_wait_of_a_processor_whose_end_is_noted_late(noted, waits):
+    """A gap of 240 ms ends with the collective, but for what its thread takes to note it: copies
+    of what came go on meanwhile. Of more than 1 % of the gap that is no wait for it."""
+    rows = [("dense", "host", 0, 10_000), ("collective", "gloo", 9_000, 250_000 + noted)]
+    rows += [("other", "host", at, at + 20) for at in range(250_000, 256_000, 60)]
+    kind, stream, begin, end = zip(*rows, strict=True)
+    events = frame({"rank": 0, "kind": list(kind), "stream": list(stream), "phase": "backward",
+                    "begin_ns": np.array(begin) * 1000, "end_ns": np.array(end) * 1000}, len(rows))
+    lane = assembled(events, np.arange(len(rows)) == 1, {"": "data"}, (0, 260_000_000))
+    long = lane[(lane["lane"] == "compute") & (lane["end_ns"] - lane["begin_ns"] > 10**8)]
+    assert long["category"].tolist() == ["wait" if waits else "host"]
+    collective = lane[lane["category"] == "collective"]
+    assert collective["end_ns"].tolist() == [250_000_000 + (0 if waits else 1000 * noted)]
+
+
 def test_a_run_bound_by_its_processes(tmp_path):
     """Launches of 3 ms for kernels of 1 and 2 ms: all devices wait for their processes."""
     study, _ = imported(tmp_path, ddp(4, steps=8, planted=Planted(launch_ns=3 * MS)))
@@ -123,6 +141,31 @@ def test_longer_documents_are_not_slowness(tmp_path, told):
     attention = 3 * LAYERS * MS / 1e9  # forward and backward, of a rank in a step
     assert row["saved_seconds"] == pytest.approx(0.8 * attention * 3 / 4, rel=0.06)
     assert not (study.stragglers["why"] == "rate").any()
+
+
+def test_microbatches_that_are_not_told_are_counted_in_turn(tmp_path):
+    """Two microbatches after each of which the ranks meet: one has 28 and 8 ms of attention, the
+    other 8 and 28. Over the step that is equal; shared as they meet it saves 20 of 60 ms."""
+    traces = []
+    for rank, attention in enumerate(([28, 8], [8, 28])):
+        rows = []
+        for step in range(6):
+            rows.append(("step", "host", 60 * step, 60 * step + 60, step))
+            for turn, took in enumerate(attention):
+                at = 60 * step + 30 * turn
+                rows.append(("attention", "host", at, at + took, -1))
+                rows.append(("collective", "gloo", at + took, at + 30, -1))
+        kind, stream, begin, end, number = zip(*rows, strict=True)
+        name = ["all_reduce" if one == "collective" else one for one in kind]
+        meets = np.array(kind) == "collective"
+        traces.append(RankTrace(rank, 2, frame({
+            "rank": rank, "kind": list(kind), "stream": list(stream), "step": list(number),
+            "name": name, "phase": "forward", "sequence": np.where(meets, np.cumsum(meets), -1),
+            "begin_ns": np.array(begin) * MS,
+            "end_ns": np.array(end) * MS}, len(rows))))
+    study, _ = imported(tmp_path, traces)
+    row = study.what_if().set_index("scenario").loc["no attention imbalance"]
+    assert row["saved_seconds"] == pytest.approx(0.02, rel=0.01)
 
 
 def test_short_documents_are_not_slowness(tmp_path):
@@ -235,6 +278,39 @@ def test_lengths_of_documents_from_a_file(tmp_path):
     assert not any("how long documents" in line for line in said)
 
 
+@pytest.mark.parametrize(("lines", "said"), [
+    ("99 0 512\n8 5 512\n",
+     "No line of the file of lengths is of a rank and a step of the traces."),
+    ("0 0 5\n1 0 5\n2 0 5\n3 0 5\n0 1 5\n3 1 5\n7 1 5\n",
+     "The file of lengths has no line for step 1 of rank 1 and 1 more.")])
+def test_lengths_that_do_not_fit_the_traces(tmp_path, lines, said):
+    file = tmp_path / "lengths.txt"
+    file.write_text(lines)
+    assert said in imported(tmp_path, ddp(2, steps=4), lengths=file)[1]
+
+
+def test_clocks_that_are_far_apart_may_be_two_runs(tmp_path):
+    _, said = imported(tmp_path, ddp(2, steps=4, offset={1: 342_000_000_000}))
+    assert any(" s apart: if these are files of two runs" in line for line in said), said
+    _, said = imported(tmp_path / "near", ddp(2, steps=4, offset={1: 11_560_000_000}))
+    assert not any("two runs" in line for line in said)
+
+
+def test_passes_that_are_told_in_some_files_of_a_rank(tmp_path):
+    """The last file of a program's hook may hold the end of a step alone."""
+    traces = ddp(2, steps=4)
+    folder = written(traces, tmp_path / "traces")
+    for trace in traces:
+        first = trace.events["begin_ns"] < trace.events["begin_ns"].median()
+        for part, rows in (("a", first), ("b", ~first)):
+            events = trace.events[rows].copy()
+            if part == "b":
+                events["phase"] = pd.Categorical(["other"] * len(events))
+            write(replace(trace, events=events), folder / f"rank-{trace.rank}.{part}.parquet")
+        (folder / f"rank-{trace.rank}.parquet").unlink()
+    assert not any("Passes" in line for line in import_run([folder], tmp_path / "run"))
+
+
 def test_stages_of_a_replica_have_the_same_documents(tmp_path):
     file = tmp_path / "lengths.txt"
     file.write_text("".join(f"{step} {rank} 100 20\n" for step in range(3) for rank in range(2)))
@@ -271,6 +347,11 @@ def test_a_layout_that_is_given(tmp_path):
         imported(tmp_path / "small", ddp(4, steps=4), layout="data=2")
     with pytest.raises(UsageError, match="valid: sizes of data"):
         parsed("data=2,expert=2")
+    for text in ("data=2,data=2", "data=\uff12", "", "data=", "data=99999999999999999999"):
+        with pytest.raises(UsageError, match="valid: sizes of data"):
+            parsed(text)
+    with pytest.raises(UsageError, match="8 places, and the files say that the run has 4 ranks"):
+        imported(tmp_path / "large", ddp(4, steps=4), layout="data=8")
 
 
 @pytest.mark.parametrize(("name", "description", "which"), [
@@ -507,3 +588,14 @@ def test_a_finished_record_is_not_watched(capsys):
     folder = Path(__file__).parent / "data/kineto"
     assert main(["watch", str(folder)]) == 3
     assert "holds traces of kineto" in capsys.readouterr().err
+
+
+def test_slowdown_refuses_a_pipeline_whose_microbatches_are_not_told(tmp_path):
+    traces = pipeline(6)
+    study, _ = imported(tmp_path, traces)
+    assert slowdown(study).steps == 6
+    for trace in traces:
+        trace.events["microbatch"] = -1
+    study, _ = imported(tmp_path / "untold", traces)
+    with pytest.raises(DataError, match="of which microbatch computations are"):
+        slowdown(study)

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from cadenza.errors import DataError
+from cadenza.graph.lanes import COMPUTE
 from cadenza.graph.levels import Arrivals, levels, split_places
 from cadenza.graph.operations import COMPUTATION, dependencies, operations
 from cadenza.processes import mapped
@@ -82,6 +83,14 @@ def _check(study: Study, events: pd.DataFrame) -> None:
     if one_of(events["category"], "attention_dispatch", "attention_return").any():
         raise DataError(f"{study.run.path}: ranks exchange attention within computations, which "
                         "this analysis takes as one; valid: runs of pipelines and data parallelism "
+                        "(what-if replays all runs)")
+
+
+    ranks = study.ranks.set_index("rank")["pipeline"]
+    passes = one_of(events["category"], *COMPUTE) & one_of(events["phase"], "forward", "backward")
+    if ranks.nunique() > 1 and (events["microbatch"][passes] < 0).any():
+        raise DataError(f"{study.run.path}: does not say of which microbatch computations are, so "
+                        "that passes of a pipeline cannot be told apart; valid: traces that do "
                         "(what-if replays all runs)")
 
 

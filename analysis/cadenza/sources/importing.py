@@ -34,7 +34,7 @@ from cadenza.sources.kernels import unknown as unknown_kernels
 from cadenza.sources.lanes import assembled
 from cadenza.sources.meetings import COLUMNS as MET
 from cadenza.sources.meetings import matched
-from cadenza.sources.lengths import read_lengths, with_lengths
+from cadenza.sources.lengths import read_lengths, unmatched, with_lengths
 from cadenza.sources.neutral import (COMMUNICATION, COMPUTATION, DIMENSIONS, HOST, NO_LENGTHS, STEP,
                                      Lengths, RankTrace, Source, began)
 from cadenza.sources.windows import same_steps, step_of, windows
@@ -45,7 +45,9 @@ _MOST_SAID = 12  # sentences about what files cannot tell
 _WORLD = 1 << 20
 _SINCE_NS = 10**18  # 2001
 _WORTH_NS = 50_000  # what clocks may be off by without a word
+_APART_NS = 60 * 10**9  # that clocks may be without a word
 _NO_NAME = "device"  # whose name is not told
+_ONE_PASS = "Passes are not told apart: all computation but the optimizer's is called forward"
 _DEAR = 0.01  # of the time of all rows: a kernel that takes less is not named
 
 
@@ -68,6 +70,7 @@ class _Summary:
     ends: pd.DataFrame  # of what was computed: began (launched or begun), end_ns
     one_clock: bool
     whole: bool
+    passes: bool  # whether they are told apart
     files: list[Path] = field(default_factory=list)  # its parts, put aside
 
 
@@ -90,7 +93,10 @@ def import_run(
     with _space_beside(output) as aside:
         found, lost = _read(files, aside, told)
         world, of_world = _world(found)
-        notes = [*lost, *of_world, *passed_over]
+        if sizes and any(one.worlds for one in found.values()):
+            layouts.check_size(sizes, world)
+        steps = {rank: set(one.steps["step"].tolist()) for rank, one in found.items()}
+        notes = [*lost, *of_world, *passed_over, *unmatched(told, steps)]
         run = _Made(aside / "run", inputs, files, world, notes)
         said = _write(found, run, sizes)
         run.folder.rename(output)
@@ -174,9 +180,6 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     if len(unknown):
         some = ", ".join(shortened(printable(str(name)), NAMED) for name in unknown.index[:FEW])
         one.cannot.append(f"Kernels of unknown kind count as other computation: {some}.")
-    if not events["phase"].isin(("forward", "backward")).any():
-        one.cannot.append("Passes are not told apart: all computation but the optimizer's is "
-                          "called forward.")
     file = aside / f"{secrets.token_hex(8)}.pickle"
     with file.open("xb") as out:
         pickle.dump(events, out, protocol=5)
@@ -187,7 +190,8 @@ def _put_aside(one: RankTrace, path: Path, aside: Path) -> _Summary:
     return _Summary(path, one.rank, worlds, one.host, device, one.place, one.groups,
                     one.peak_memory, one.cannot, rows, steps.sort_values("begin_ns"), span,
                     pd.DataFrame({"began": began(rest), "end_ns": rest["end_ns"].to_numpy()}),
-                    one.one_clock, one.whole, [file])
+                    one.one_clock, one.whole,
+                    bool(events["phase"].isin(("forward", "backward")).any()), [file])
 
 
 def _join(one: _Summary, other: _Summary) -> None:
@@ -208,6 +212,7 @@ def _join(one: _Summary, other: _Summary) -> None:
     one.ends = pd.concat([one.ends, other.ends], ignore_index=True)
     one.one_clock &= other.one_clock
     one.whole &= other.whole
+    one.passes |= other.passes
     one.files += other.files
 
 
@@ -351,7 +356,7 @@ def _said(
 
     @param with_lengths  in how many of the steps lengths of documents are known
     """
-    said = [*_of_ranks(found), *_of_clocks(clock)]
+    said = [*_of_clocks(clock), *_of_ranks(found)]
     if not with_lengths:
         said.append("The traces do not say how long documents were: a rank with longer ones may "
                     "look slow, unless its other work is as fast as usual.")
@@ -368,13 +373,18 @@ def _of_ranks(found: Mapping[int, _Summary]) -> Iterator[str]:
     """What their files cannot tell, once, with the ranks where it is not so of all."""
     whose: dict[str, list[int]] = {}
     for rank, one in found.items():
-        for line in dict.fromkeys(map(_sentence, one.cannot)):
+        passes = [] if one.passes else [_ONE_PASS]
+        for line in dict.fromkeys(map(_sentence, [*one.cannot, *passes])):
             whose.setdefault(line, []).append(rank)
     for line, ranks in whose.items():
         yield line if len(ranks) == len(found) else f"{line[:-1]} ({ranks_named(tuple(ranks))})."
 
 
 def _of_clocks(clock: Mapping[int, Clock]) -> Iterator[str]:
+    apart = max((abs(one.offset_ns) for one in clock.values()), default=0)
+    if apart > _APART_NS:
+        yield (f"Clocks are {seconds(apart / 1e9)} apart: if these are files of two runs, nothing "
+               "that is said of ranks beside others holds.")
     unknown = tuple(rank for rank, one in clock.items() if not one.known)
     if unknown and len(clock) > 1:
         yield (f"Nothing that {ranks_named(unknown)} did with others tells how far a clock is off: "

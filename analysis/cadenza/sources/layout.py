@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +11,7 @@ import pandas as pd
 
 from cadenza.errors import UsageError
 from cadenza.sources.neutral import COLLECTIVE, DIMENSIONS
+from cadenza.words import counted
 
 # Words of groups' names and descriptions, as Megatron-LM, DeepSpeed and PyTorch's device meshes use
 # them; the first that is found counts.
@@ -77,9 +79,7 @@ def places(
 
 
 def _by_sizes(ranks: Sequence[int], sizes: Mapping[str, int]) -> dict[int, dict[str, int]]:
-    whole = 1
-    for size in sizes.values():
-        whole *= size
+    whole = math.prod(sizes.values())
     if max(ranks, default=0) >= whole:
         raise UsageError(f"--layout has {whole} places, the trace has rank {max(ranks)}")
     found = {}
@@ -89,6 +89,14 @@ def _by_sizes(ranks: Sequence[int], sizes: Mapping[str, int]) -> dict[int, dict[
             left, mine[which] = divmod(left, sizes.get(which, 1))
         found[rank] = mine
     return found
+
+
+def check_size(sizes: Mapping[str, int], world: int) -> None:
+    """@throws UsageError where the layout has more ranks than the run"""
+    places = math.prod(sizes.values())
+    if places > world:
+        raise UsageError(f"--layout has {places} places, and the files say that the run has "
+                         f"{counted(world, 'rank')}")
 
 
 def _chains(ranks: Sequence[int], rows: pd.DataFrame) -> list[tuple[int, ...]]:
@@ -116,7 +124,8 @@ def parsed(text: str) -> dict[str, int]:
     found = {}
     for part in text.split(","):
         name, _, size = part.partition("=")
-        if name not in DIMENSIONS or not size.isdecimal() or not 1 <= int(size) <= 1 << 20:
+        sound = name in DIMENSIONS and name not in found and size.isascii() and size.isdecimal()
+        if not sound or not 1 <= int(size[:9]) <= 1 << 20:
             raise UsageError(f"--layout: found '{part}'; valid: sizes of {', '.join(DIMENSIONS)}, "
                              "such as data=4,tensor=2")
         found[name] = int(size)

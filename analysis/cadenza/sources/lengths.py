@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -48,6 +48,23 @@ def read_lengths(path: Path) -> Lengths:
     if not found:
         raise DataError(f"{path}: no lengths in it; valid: {_VALID}")
     return found
+
+
+def unmatched(lengths: Lengths, steps: Mapping[int, Collection[int]]) -> list[str]:
+    """Sentences about steps (by rank) of which nothing is told. A file may tell of more.
+
+    @param steps  by rank, those of the traces
+    """
+    known = {(rank, step) for rank, mine in lengths.items() for step in mine}
+    there = {(rank, step) for rank, mine in steps.items() for step in mine}
+    if known and not known & there:
+        return ["No line of the file of lengths is of a rank and a step of the traces."]
+    lacking = sorted(one for one in there - known if one[0] in lengths)
+    if not lacking:
+        return []
+    rank, step = lacking[0]
+    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    return [f"The file of lengths has no line for step {step} of rank {rank}{more}."]
 
 
 def with_lengths(steps: pd.DataFrame, lengths: Mapping[int, Sequence[int]]) -> pd.DataFrame:

@@ -27,6 +27,7 @@ FAULT = 0.05  # of a step: what a fault costs that is to be told within three st
 LEARNT = (8, 16, 32, 64)  # steps from which what is usual is learnt, one time after the other
 _VETTED = 3  # steps after those: a fault in them would have been told by then
 _KEPT = 64  # rows
+_WORTH = 0.01  # of a step: what costs less is no alarm, however sure it is
 _FALSE_ALARMS = 1e-6  # of all series together, in a step
 _LEAST_SHARE = 0.01  # of a step: of a smaller part a fault is looked for as of one of this size
 
@@ -151,14 +152,15 @@ class Watcher:
         stops = [stopped(stop, row, unexplained) for stop in row.stops
                  if stop.phase != BETWEEN and stop.seconds > self._usual.longest_stop]
         found += [one for one in stops if one.costs >= FAULT]
-        return merged(found) + self._links.add(step, unexplained)
+        return _worth(merged(found)) + self._links.add(step, unexplained)
 
     def current(self) -> list[Alarm]:
         """What is wrong as of the last step."""
         if self._usual is None:
             return []
-        return merged([self._alarm(signal, int(rank)) for signal in self._signals
-                       for rank in np.flatnonzero(signal.active)]) + self._links.current()
+        active = [self._alarm(signal, int(rank)) for signal in self._signals
+                  for rank in np.flatnonzero(signal.active)]
+        return _worth(merged(active)) + self._links.current()
 
     def standing(self) -> list[Alarm]:
         """Waits that all ranks have had since the first steps: no step tells of them by a rise."""
@@ -189,3 +191,7 @@ class Watcher:
         lost = [value * self.seconds for value in much]
         costs = [value / row.seconds for value, row in zip(lost, rows, strict=True)]
         return of_series(signal, members, rows, lost, costs, since)
+
+
+def _worth(alarms: list[Alarm]) -> list[Alarm]:
+    return [one for one in alarms if one.costs >= _WORTH]
