@@ -119,6 +119,18 @@ def test_a_wait_of_a_processor_whose_end_is_noted_late(noted, waits):
     assert collective["end_ns"].tolist() == [250_000_000 + (0 if waits else 1000 * noted)]
 
 
+@pytest.mark.parametrize(("overlap", "moved"), [(1_500, True), (5_000, False)])
+def test_collectives_that_overlap_by_rounding_follow_one_another(overlap, moved):
+    """Else the second looks as if the rank had been there before the first was done."""
+    begin = np.array([0, 10, 20]) * MS + np.array([0, 0, -overlap])
+    events = frame({"rank": 0, "kind": ["dense", "collective", "collective"], "phase": "backward",
+                    "stream": ["host", "gloo 1", "gloo 2"], "begin_ns": begin,
+                    "end_ns": np.array([10, 20, 30]) * MS}, 3)
+    lane = assembled(events, np.array([0, 1, 2]), {"": "data"}, (0, 30 * MS))
+    there = lane[lane["category"] == "collective"]["begin_ns"].tolist()
+    assert there == [10 * MS, 20 * MS - (0 if moved else overlap)]
+
+
 def test_a_run_bound_by_its_processes(tmp_path):
     """Launches of 3 ms for kernels of 1 and 2 ms: all devices wait for their processes."""
     study, _ = imported(tmp_path, ddp(4, steps=8, planted=Planted(launch_ns=3 * MS)))

@@ -138,7 +138,7 @@ def _communication(
     made = _made(rows, np.arange(len(rows)), rows[["begin_ns", "end_ns"]].to_numpy(np.int64),
                  "communication")
     group = rows["group"].astype(object).map(of_group).fillna("data")
-    made["begin_ns"] = _arrivals(events, rows)
+    made["begin_ns"] = _after_those_before(_arrivals(events, rows), made["end_ns"].to_numpy())
     return made.assign(
         category=pd.Series(kind, dtype=object).map(CATEGORIES).to_numpy(),
         bytes=np.maximum(rows["bytes"].to_numpy(np.int64), 0), non_blocking=True,
@@ -146,6 +146,18 @@ def _communication(
         peer=np.where(kind == COLLECTIVE, -1, rows["peer"].to_numpy()),
         waits=group.map(WAITS_FOR_GROUPS).to_numpy(),
     )
+
+
+def _after_those_before(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Begins, of which none lies a moment before the end of what began before: that is rounding,
+    and would say that the rank did not wait for it."""
+    order = np.lexsort((end, begin))
+    before = np.append(begin[order][:1], np.maximum.accumulate(end[order])[:-1])
+    moved = begin.copy()
+    over = before - begin[order]
+    moved[order] = np.where((over > 0) & (over <= _LEAST_NS),
+                            np.minimum(before, end[order]), begin[order])
+    return moved
 
 
 def _arrivals(events: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
