@@ -156,6 +156,8 @@ def stragglers(arguments: Namespace) -> None:
         out.print(line, markup=False)
     names = ["step", "phase", "rank", "seconds", "late_seconds", "score", "why", "explanation"]
     late = study.stragglers[study.stragglers["late_seconds"] > 0]
+    if late.empty:  # as of one rank
+        return
     worst = late.sort_values("late_seconds", ascending=False, kind="stable").head(_MOST)
     tables.print_frame(out, worst.sort_values("step", kind="stable")[names],
                        f"the slowest rank of each step and phase; {len(worst)} of "

@@ -279,6 +279,16 @@ def test_clocks_that_are_far_apart_may_be_two_runs(tmp_path):
     assert not any("two runs" in line for line in said)
 
 
+def test_steps_that_a_rank_lacks_are_told(tmp_path):
+    traces = ddp(3, steps=8)
+    lacks = traces[1].events["step"].isin([3, 4])
+    traces[1] = replace(traces[1], events=traces[1].events[~lacks].reset_index(drop=True))
+    study, said = imported(tmp_path, traces)
+    assert "2 steps left out, of which rank 1 tells nothing: 3, 4." in said
+    assert not {3, 4} & set(study.steps["step"])
+    assert not any("left out" in line for line in imported(tmp_path / "all", ddp(3, steps=8))[1])
+
+
 def test_passes_that_are_told_in_some_files_of_a_rank(tmp_path):
     """The last file of a program's hook may hold the end of a step alone."""
     traces = ddp(2, steps=4)

@@ -166,13 +166,15 @@ def _of_gap(one: Trouble, over: bool, many: bool, everywhere: bool) -> str:
 
 
 def _of_members(one: Trouble, said: Callable[[float], str]) -> str:
-    """The mean over the steps: of all members, or of the most and the least affected one."""
+    """The mean over the steps: of all members, or of the most and the least affected one, the
+    smaller number first."""
     if not one.excess:
         return said(np.nan)
     of_rank = pd.Series(one.excess).groupby(level=0).mean()
     if of_rank.max() <= _UNEQUAL * of_rank.min():
         return said(float(of_rank.mean()))
-    return f"{said(float(of_rank.max()))} to {said(float(of_rank.min()))}"
+    least, most = sorted((of_rank.min(), of_rank.max()), reverse=one.cause == SLOW)
+    return f"{said(float(least))} to {said(float(most))}"
 
 
 def _when(row: dict, over: bool, steps: int) -> str:

@@ -42,6 +42,7 @@ from cadenza.sources.write import RankFacts, write_rank
 from cadenza.words import counted, ranks_named, ranks_of, seconds, shortened
 
 _MOST_SAID = 12  # sentences about what files cannot tell
+_FEW = 6  # steps that a sentence names
 _WORLD = 1 << 20
 _SINCE_NS = 10**18  # 2001
 _WORTH_NS = 50_000  # what clocks may be off by without a word
@@ -301,7 +302,7 @@ def _write(
                             of_group, rows, sizes)
     flow = np.where(meeting >= 0, meeting + 1, 0)
     documents = _lengths(found, when.steps, places)
-    said = [*map(_sentence, run.notes),
+    said = [*map(_sentence, run.notes), *_lacking(found),
             *_said(found, clock, len(documents), len(when.steps))]
     shared = _Shared(found, clock, when.steps, when.edges, documents, places,
                      of_group, {rank: flow[owner == rank] for rank in ranks},
@@ -367,6 +368,21 @@ def _said(
         more = counted(len(said) - _MOST_SAID, "more sentence")
         said = [*said[:_MOST_SAID], f"({more} of this kind.)"]
     return said
+
+
+def _lacking(found: Mapping[int, _Summary]) -> Iterator[str]:
+    """Steps that some ranks have no trace of, but for the first and the last, of which a record
+    often has a part."""
+    mine = {rank: set(one.steps["step"].tolist()) for rank, one in found.items()}
+    inner = sorted(set().union(*mine.values()))[1:-1]
+    whose: dict[tuple[int, ...], list[int]] = {}
+    for rank, steps in mine.items():
+        whose.setdefault(tuple(step for step in inner if step not in steps), []).append(rank)
+    for steps, ranks in whose.items():
+        if steps:
+            some = ", ".join(map(str, steps[:_FEW])) + (", ..." if len(steps) > _FEW else "")
+            yield (f"{counted(len(steps), 'step')} left out, of which {ranks_named(tuple(ranks))} "
+                   f"tells nothing: {some}.")
 
 
 def _of_ranks(found: Mapping[int, _Summary]) -> Iterator[str]:
