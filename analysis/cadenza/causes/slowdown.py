@@ -23,6 +23,7 @@ from cadenza.graph.levels import Arrivals, levels, split_places
 from cadenza.graph.operations import COMPUTATION, dependencies, operations
 from cadenza.processes import mapped
 from cadenza.read.columns import one_of
+from cadenza.summary import imported
 
 if TYPE_CHECKING:
     from cadenza.study import Study
@@ -86,9 +87,10 @@ def _check(study: Study, events: pd.DataFrame) -> None:
                         "(what-if replays all runs)")
 
 
-    ranks = study.ranks.set_index("rank")["pipeline"]
+    if imported(study.run) is None or study.ranks["pipeline"].nunique() < 2:
+        return
     passes = one_of(events["category"], *COMPUTE) & one_of(events["phase"], "forward", "backward")
-    if ranks.nunique() > 1 and (events["microbatch"][passes] < 0).any():
+    if (events["microbatch"][passes] < 0).any():
         raise DataError(f"{study.run.path}: does not say of which microbatch computations are, so "
                         "that passes of a pipeline cannot be told apart; valid: traces that do "
                         "(what-if replays all runs)")
