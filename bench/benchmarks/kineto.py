@@ -90,13 +90,14 @@ def write(path, megabytes, rank=0):
 
 def of_run(folder, ranks, megabytes):
     """What a user waits for: the import of all ranks, and the report."""
-    write(folder / "rank0_trace.json", megabytes)
-    head, _, rest = (folder / "rank0_trace.json").read_text().partition('"rank": 0')
+    traces, run = folder / "traces", folder / "run"
+    traces.mkdir()
+    write(traces / "rank0_trace.json", megabytes)
+    head, _, rest = (traces / "rank0_trace.json").read_text().partition('"rank": 0')
     for rank in range(1, ranks):
-        (folder / f"rank{rank}_trace.json").write_text(f'{head}"rank": {rank}{rest}')
+        (traces / f"rank{rank}_trace.json").write_text(f'{head}"rank": {rank}{rest}')
     rows = []
-    for words in (("import", str(folder), "--output", str(folder / "run")),
-                  ("report", str(folder / "run"))):
+    for words in (("import", str(traces), "--output", str(run)), ("report", str(run))):
         begin = time.monotonic()
         command = [sys.executable, "-m", "cadenza.cli", *words]
         running = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ANALYSIS)})
@@ -106,7 +107,7 @@ def of_run(folder, ranks, megabytes):
             time.sleep(0.1)
         assert running.returncode == 0, words
         rows.append([words[0], f"{time.monotonic() - begin:.1f}", f"{most:.0f}"])
-    total = sum(file.stat().st_size for file in folder.glob("*.json")) / 1e9
+    total = sum(file.stat().st_size for file in traces.glob("*.json")) / 1e9
     print(f"{ranks} files, {total:.2f} GB")
     tables.show(*tables.head(["", "wall s", "most MB of all processes"]),
                 *(tables.row(row) for row in rows))
