@@ -14,11 +14,10 @@ import pandas as pd
 from cadenza.causes import troubles
 from cadenza.causes.patterns import STEADY
 from cadenza.causes.repair import STAGE, Trouble
-from cadenza.causes.slowdown import Replay, ideal_seconds
+from cadenza.causes.slowdown import PASSES, Replay, ideal_seconds
 from cadenza.causes.verdicts import verdicts
 from cadenza.graph.operations import COMPUTATION
 
-_PASSES = ("forward", "backward")
 _LONGER = 0.08  # of what other stages take: a stage that takes less more is not worth a word
 
 
@@ -42,7 +41,7 @@ def verdicts_of_operations(made: pd.DataFrame, facts: troubles.Facts) -> pd.Data
 def _long_stages(made: pd.DataFrame, facts: troubles.Facts) -> Iterable[Trouble]:
     """Stages of a pipeline whose passes take longer than those of the others on each of their
     ranks: they have more to do, or are slow; which of both no other rank tells."""
-    computes = ((made["kind"] == COMPUTATION) & made["phase"].isin(_PASSES)).to_numpy()
+    computes = ((made["kind"] == COMPUTATION) & made["phase"].isin(PASSES)).to_numpy()
     took = made[computes].groupby(["rank", "step"])["seconds"].sum().groupby("rank").median()
     stage = facts.ranks.set_index("rank")["pipeline"]
     # Of two replicas the faster, as one rank of a stage may be slow.
@@ -53,4 +52,4 @@ def _long_stages(made: pd.DataFrame, facts: troubles.Facts) -> Iterable[Trouble]
         if seconds > (1 + _LONGER) * others:
             members = tuple(sorted(int(one) for one in stage.index[stage == number]))
             excess = {(one, step): float(1 - others / seconds) for one in members for step in steps}
-            yield Trouble(STAGE, members, steps, STEADY, _PASSES, excess)
+            yield Trouble(STAGE, members, steps, STEADY, PASSES, excess)

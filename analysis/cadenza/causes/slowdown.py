@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 
 from cadenza.errors import DataError
-from cadenza.graph.lanes import COMPUTE
 from cadenza.graph.levels import Arrivals, levels, split_places
 from cadenza.graph.operations import COMPUTATION, dependencies, operations
 from cadenza.processes import mapped
@@ -28,6 +27,7 @@ from cadenza.summary import imported
 if TYPE_CHECKING:
     from cadenza.study import Study
 
+PASSES = ("forward", "backward")
 LEAST = 1.03  # a smaller slowdown is not divided among causes
 WORST_SHARE = 0.03  # of the workers
 _AT_ONCE = 1 << 23  # durations, of all cases that are replayed together
@@ -65,7 +65,14 @@ class Slowdown:
 
 def slowdown(study: Study) -> Slowdown:
     """Of the steady steps. @throws DataError where the run's operations are not of the kind"""
-    return divided(steady_operations(study), study.ranks, study.seconds)
+    made = steady_operations(study)
+    passes = (made["kind"] == COMPUTATION) & made["phase"].isin(PASSES)
+    untold = bool((made["microbatch"][passes] < 0).any())
+    if untold and imported(study.run) is not None and study.ranks["pipeline"].nunique() > 1:
+        raise DataError(f"{study.run.path}: does not say of which microbatch computations are, so "
+                        "that passes of a pipeline cannot be told apart; valid: traces that do "
+                        "(what-if replays all runs)")
+    return divided(made, study.ranks, study.seconds)
 
 
 def steady_operations(study: Study) -> pd.DataFrame:
@@ -84,15 +91,6 @@ def _check(study: Study, events: pd.DataFrame) -> None:
     if one_of(events["category"], "attention_dispatch", "attention_return").any():
         raise DataError(f"{study.run.path}: ranks exchange attention within computations, which "
                         "this analysis takes as one; valid: runs of pipelines and data parallelism "
-                        "(what-if replays all runs)")
-
-
-    if imported(study.run) is None or study.ranks["pipeline"].nunique() < 2:
-        return
-    passes = one_of(events["category"], *COMPUTE) & one_of(events["phase"], "forward", "backward")
-    if (events["microbatch"][passes] < 0).any():
-        raise DataError(f"{study.run.path}: does not say of which microbatch computations are, so "
-                        "that passes of a pipeline cannot be told apart; valid: traces that do "
                         "(what-if replays all runs)")
 
 

@@ -96,8 +96,7 @@ def import_run(
         world, of_world = _world(found)
         if sizes and any(one.worlds for one in found.values()):
             layouts.check_size(sizes, world)
-        steps = {rank: set(one.steps["step"].tolist()) for rank, one in found.items()}
-        notes = [*lost, *of_world, *passed_over, *unmatched(told, steps)]
+        notes = [*lost, *of_world, *passed_over, *unmatched(told, _step_numbers(found))]
         run = _Made(aside / "run", inputs, files, world, notes)
         said = _write(found, run, sizes)
         run.folder.rename(output)
@@ -370,10 +369,14 @@ def _said(
     return said
 
 
+def _step_numbers(found: Mapping[int, _Summary]) -> dict[int, set[int]]:
+    return {rank: set(one.steps["step"].tolist()) for rank, one in found.items()}
+
+
 def _lacking(found: Mapping[int, _Summary]) -> Iterator[str]:
     """Steps that some ranks have no trace of, but for the first and the last, of which a record
     often has a part."""
-    mine = {rank: set(one.steps["step"].tolist()) for rank, one in found.items()}
+    mine = _step_numbers(found)
     inner = sorted(set().union(*mine.values()))[1:-1]
     whose: dict[tuple[int, ...], list[int]] = {}
     for rank, steps in mine.items():

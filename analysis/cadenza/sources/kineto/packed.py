@@ -9,8 +9,6 @@ import numpy as np
 
 from cadenza.sources.kineto.flops import Packed, seen, within
 
-_NOT_KNOWN = -1
-
 
 def flops_of_packed(calls: Sequence[Packed], step: Sequence[int],
                     lengths: Mapping[int, Sequence[int]]) -> np.ndarray:
@@ -23,10 +21,8 @@ def flops_of_packed(calls: Sequence[Packed], step: Sequence[int],
     known: dict[tuple[int, Packed], int] = {}
     for key in set(zip(step, calls, strict=True)):
         number, call = key
-        pairs = _alike(call)
-        if pairs == _NOT_KNOWN:
-            pairs = _of_slices(call, lengths.get(number, ()))
-        known[key] = within(pairs * call.pair) if pairs > 0 else 0
+        pairs = _alike(call) or _of_slices(call, lengths.get(number, ()))
+        known[key] = within(pairs * call.pair)
     whole = dict.fromkeys(step, True)
     for (number, _), flops in known.items():
         whole[number] &= flops > 0
@@ -35,16 +31,16 @@ def flops_of_packed(calls: Sequence[Packed], step: Sequence[int],
 
 
 def _alike(call: Packed) -> int:
-    """Pairs, where all documents are as long as the longest."""
+    """Pairs, where all documents are as long as the longest; 0: they are not, or not known."""
     tokens, rest = divmod(call.tokens, call.documents)
     if rest or not (call.documents == 1 or tokens == call.longest):
-        return _NOT_KNOWN
+        return 0
     return call.documents * seen(tokens, tokens, call.causal)
 
 
 def _of_slices(call: Packed, lengths: Sequence[int]) -> int:
-    """Pairs, where all slices of the step's documents that can be the call's have as many: a call
-    is on those of a microbatch, which follow one another."""
+    """Pairs, where all slices of the step's documents that can be the call's have as many, else 0:
+    a call is on those of a microbatch, which follow one another."""
     ends = np.concatenate(([0], np.cumsum(np.asarray(lengths, np.int64))))
     pairs = np.concatenate(([0], np.cumsum([seen(one, one, call.causal) for one in lengths])))
     first = np.arange(max(len(ends) - call.documents, 0))
@@ -54,4 +50,4 @@ def _of_slices(call: Packed, lengths: Sequence[int]) -> int:
         first = np.array([at for at in first.tolist()
                           if max(lengths[at : at + call.documents]) == call.longest], np.int64)
     found = np.unique(pairs[first + call.documents] - pairs[first])
-    return int(found[0]) if found.size == 1 else _NOT_KNOWN
+    return int(found[0]) if found.size == 1 else 0
